@@ -1,0 +1,35 @@
+# Every target sets itself up: Python >= 3.10, pip and make are all that is needed.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: help test reproduce lint types check bench clean
+
+help:            ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+test: $(READY)   ## all tests, doctests included
+	$(BIN)/python -m pytest
+
+reproduce: $(READY)  ## the paper's tables on the packaged features, into results/
+	$(BIN)/likelyshot reproduce
+
+lint: $(READY)   ## ruff: style, imports, safety
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(READY)  ## mypy, strict
+	$(BIN)/mypy
+
+check: lint types test  ## everything that CI runs
+
+bench: $(READY)  ## speed ratios against reference implementations
+	$(BIN)/python -m benchmarks
+
+clean:           ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

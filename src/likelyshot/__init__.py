@@ -1,0 +1,3 @@
+"""Few-shot classification by likelihood."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Pure tensor functions: the mathematics that the methods are made of."""
