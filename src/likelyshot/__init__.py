@@ -1,3 +1,69 @@
-"""Few-shot classification by likelihood."""
+"""Few-shot classification by likelihood.
+
+The names below are imported on first use, so that `import likelyshot` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from likelyshot.errors import InputError
+    from likelyshot.estimators import (
+        CombinedClassifier,
+        FewShotClassifier,
+        MLLClassifier,
+        TransductiveMLLClassifier,
+    )
+    from likelyshot.evaluation import calibrate, evaluate
+    from likelyshot.features import Features
+    from likelyshot.methods.calibration import Calibration
+    from likelyshot.results import Result
+    from likelyshot.tasks import Balanced, Dirichlet, Tasks, sample_tasks
+
+_HOME = {
+    "InputError": "errors",
+    "CombinedClassifier": "estimators",
+    "FewShotClassifier": "estimators",
+    "MLLClassifier": "estimators",
+    "TransductiveMLLClassifier": "estimators",
+    "calibrate": "evaluation",
+    "evaluate": "evaluation",
+    "Features": "features",
+    "Calibration": "methods.calibration",
+    "Result": "results",
+    "Balanced": "tasks",
+    "Dirichlet": "tasks",
+    "Tasks": "tasks",
+    "sample_tasks": "tasks",
+}
+
+__all__ = [
+    "Balanced",
+    "Calibration",
+    "CombinedClassifier",
+    "Dirichlet",
+    "Features",
+    "FewShotClassifier",
+    "InputError",
+    "MLLClassifier",
+    "Result",
+    "Tasks",
+    "TransductiveMLLClassifier",
+    "calibrate",
+    "evaluate",
+    "sample_tasks",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,246 @@
+"""The loop over chunks of tasks."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from likelyshot.errors import InputError
+from likelyshot.features import Features
+from likelyshot.functional.metrics import confusion_counts, task_metrics
+from likelyshot.methods import Method
+from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
+from likelyshot.methods.combined import score_columns
+from likelyshot.results import Result, environment
+from likelyshot.tasks import Tasks
+
+T = TypeVar("T")
+Progress = Callable[[int], None]
+
+#: Bytes of gathered features per chunk: on a CPU a chunk should stay in cache, on an accelerator it should be large.
+CPU_CHUNK_BYTES = 3 * 2**19
+ACCELERATOR_CHUNK_BYTES = 2**28
+
+
+def evaluate(
+    method: Method,
+    features: Features | Sequence[Features],
+    tasks: Tasks,
+    *,
+    device: str | torch.device = "cpu",
+    chunk_bytes: int | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Run a method on every task and record accuracy, balanced accuracy and macro-F1 of each.
+
+    `features` may be one set, or one per network for `combined`: the same images in the same order. Parameters and
+    statistics go into the method with `functools.partial`. The result does not depend on `chunk_bytes` (memory for
+    the gathered features of one chunk) or `workers` (threads; one per core by default).
+
+    >>> from likelyshot import Features, sample_tasks, Balanced, evaluate
+    >>> from likelyshot.methods import METHODS
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> labels = torch.arange(100) % 5
+    >>> vectors = torch.rand(100, 16, generator=generator) + torch.eye(5, 16)[labels]
+    >>> features = Features.from_arrays(vectors, labels)
+    >>> tasks = sample_tasks(features.labels, n_tasks=50, ways=3, shots=2, query=Balanced(5), seed=0)
+    >>> print(evaluate(METHODS["mll"], features, tasks))
+    mll: ... % over 50 tasks
+    """
+    sets = [features] if isinstance(features, Features) else list(features)
+    name, params = describe(method)
+    _check_method(method, name)
+    _check_features(sets, tasks, normalised=bool(params.get("normalise", False)))
+    labels = tasks.support_labels.to(device)
+
+    def solve(supports: list[Tensor], queries: list[Tensor], chunk: Tasks) -> Tensor:
+        one = len(sets) == 1
+        scores = method(
+            supports[0] if one else supports, labels, queries[0] if one else queries, n_ways=tasks.ways
+        )
+        return confusion_counts(scores.argmax(-1), chunk.query_labels.to(device), tasks.ways).cpu()
+
+    started = time.perf_counter()
+    confusions = torch.cat(map_chunks(solve, sets, tasks, device, chunk_bytes, workers, progress))
+    seconds = time.perf_counter() - started
+    accuracy, balanced, f1 = (x.numpy().round(9) for x in task_metrics(confusions))
+    return Result(
+        method=name,
+        accuracy=accuracy,
+        balanced_accuracy=balanced,
+        macro_f1=f1,
+        config={
+            "method": name,
+            "params": params,
+            "ways": tasks.ways,
+            "shots": tasks.shots,
+            "query": tasks.config["query"],
+            "tasks": len(tasks),
+            "seed": tasks.config["seed"],
+            "overlap": tasks.config["overlap"],
+            "tasks_digest": tasks.digest,
+            "features": [{"digest": s.digest, "dim": s.dim, **s.source} for s in sets],
+            "device": str(device),
+        },
+        environment=environment(),
+        seconds=seconds,
+    )
+
+
+def calibrate(
+    features: Features | Sequence[Features],
+    tasks: Tasks,
+    *,
+    metrics: Sequence[str] = METRICS,
+    lambda_max: float = 40.0,
+    normalise: bool = True,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Calibration:
+    """Collect the scores of all (query, class) pairs of validation tasks and fit the combined metric's Gaussians.
+
+    `features` is one set scored by every metric, or one set per metric.
+    """
+    sets = [features] if isinstance(features, Features) else list(features)
+    _check_features(sets, tasks, normalised=normalise)
+    labels = tasks.support_labels.to(device)
+
+    def score(supports: list[Tensor], queries: list[Tensor], chunk: Tasks) -> Tensor:
+        one = len(sets) == 1
+        return score_columns(
+            supports[0] if one else supports,
+            labels,
+            queries[0] if one else queries,
+            n_ways=tasks.ways,
+            metrics=metrics,
+            lambda_max=lambda_max,
+            normalise=normalise,
+        ).cpu()
+
+    columns = torch.cat(map_chunks(score, sets, tasks, device, None, None, progress))
+    return fit_calibration(
+        columns,
+        tasks.query_labels,
+        metrics=metrics,
+        shots=tasks.shots,
+        dims=[s.dim for s in sets] * (len(metrics) if len(sets) == 1 else 1),
+        lambda_max=lambda_max,
+        normalise=normalise,
+        features=[s.digest for s in sets],
+        tasks=tasks.digest,
+    )
+
+
+def map_chunks(
+    function: Callable[[list[Tensor], list[Tensor], Tasks], T],
+    sets: Sequence[Features],
+    tasks: Tasks,
+    device: str | torch.device,
+    chunk_bytes: int | None,
+    workers: int | None,
+    progress: Progress | None,
+) -> list[T]:
+    """Apply a function to the gathered support and query features of one chunk of tasks after the other, in order."""
+    on_cpu = torch.device(device).type == "cpu"
+    budget = chunk_bytes or (CPU_CHUNK_BYTES if on_cpu else ACCELERATOR_CHUNK_BYTES)
+    per_task = 4 * sum(s.dim for s in sets) * (tasks.support.shape[1] + tasks.query.shape[1])
+    size = max(1, budget // per_task)
+    tables = [s.vectors.to(device) for s in sets]
+
+    def run(start: int) -> T:
+        chunk = tasks[start : start + size]
+        with torch.no_grad():
+            supports = [_gather(table, chunk.support) for table in tables]
+            queries = [_gather(table, chunk.query) for table in tables]
+            return function(supports, queries, chunk)
+
+    starts = range(0, len(tasks), size)
+    threads = min(workers or (_cores() if on_cpu else 1), len(starts))
+    outcomes = []
+    for start, outcome in zip(starts, _in_threads(run, starts, threads), strict=True):
+        outcomes.append(outcome)
+        if progress is not None:
+            progress(min(size, len(tasks) - start))
+    return outcomes
+
+
+def _gather(table: Tensor, rows: Tensor) -> Tensor:
+    picked = table.index_select(0, rows.reshape(-1).to(table.device))
+    return picked.to(torch.promote_types(table.dtype, torch.float32)).view(*rows.shape, table.shape[-1])
+
+
+def _in_threads(function: Callable[[int], T], items: Sequence[int], threads: int) -> Iterator[T]:
+    """Map in order over threads that each run torch single-threaded: small tensors parallelise over tasks, not within."""
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        futures = [pool.submit(function, item) for item in items]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def describe(method: Method) -> tuple[str, dict[str, Any]]:
+    """Name a method and list its parameters as JSON: those given by `functools.partial` and the defaults.
+
+    >>> from likelyshot.methods import METHODS
+    >>> describe(functools.partial(METHODS["mll"], lambda_max=80.0))
+    ('mll', {'lambda_max': 80.0, 'normalise': True})
+    """
+    params: dict[str, Any] = {
+        name: parameter.default
+        for name, parameter in inspect.signature(method).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is not parameter.empty
+    }
+    while isinstance(method, functools.partial):
+        method = method.func
+    return getattr(method, "__name__", type(method).__name__), {k: _plain(v) for k, v in params.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        digest = hashlib.sha256(np.ascontiguousarray(value.cpu().numpy()).tobytes()).hexdigest()
+        return {"shape": list(value.shape), "digest": digest[:16]}
+    if isinstance(value, Calibration):
+        return value.to_dict()
+    return value
+
+
+def _check_method(method: Method, name: str) -> None:
+    missing = [
+        parameter.name
+        for parameter in inspect.signature(method).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty and parameter.name != "n_ways"
+    ]
+    if missing:
+        raise InputError(f"{name} needs {' and '.join(missing)}: give it with functools.partial({name}, {missing[0]}=...)")
+
+
+def _check_features(sets: Sequence[Features], tasks: Tasks, normalised: bool) -> None:
+    for features in sets:
+        tasks.check(features.labels)
+        if normalised:
+            zero = (features.vectors == 0).all(-1).nonzero().flatten()
+            if len(zero):
+                row = int(zero[0])
+                raise InputError(
+                    f"feature vector {row} (class {features.classes[int(features.labels[row])]}) is all zeros, "
+                    f"{len(zero)} of {len(features)} are: it has no direction to normalise, so drop such rows or "
+                    "evaluate with normalise=False (--no-normalise)"
+                )

@@ -1,0 +1,33 @@
+"""Normalisations of feature vectors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def l2_normalise(x: Tensor) -> Tensor:
+    """Scale every vector to unit Euclidean length, x / ||x||_2; a zero vector stays zero.
+
+    Shapes: (..., d) -> (..., d). Divides by the largest entry first, so that no square overflows.
+
+    >>> l2_normalise(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000],
+            [0.6000, 0.8000]])
+    """
+    tiny = torch.finfo(x.dtype).tiny
+    largest = x.detach().abs().amax(-1, keepdim=True)
+    scaled = x / largest.clamp_min(tiny)
+    return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True).clamp_min(tiny)
+
+
+def rectify(x: Tensor) -> Tensor:
+    """Split signed features losslessly into non-negative ones, [relu(x), relu(-x)].
+
+    Shapes: (..., d) -> (..., 2d).
+
+    >>> rectify(torch.tensor([1.0, -2.0]))
+    tensor([1., 0., 0., 2.])
+    """
+    return torch.cat([x.clamp_min(0), (-x).clamp_min(0)], dim=-1)

@@ -1,0 +1,192 @@
+"""What the combined metric knows of its scores: Gaussians of right and of wrong (query, class) pairs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from likelyshot.errors import InputError, nearest
+from likelyshot.files import write_json
+
+METRICS = ("euclidean", "cosine", "mll")
+
+#: A column counts as collinear when what the columns before it leave unexplained of its variance is below this.
+COLLINEAR = 1e-6
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Mean and covariance of score vectors, and which columns are linearly independent of those before them."""
+
+    mean: tuple[float, ...]
+    covariance: tuple[tuple[float, ...], ...]
+    independent: tuple[int, ...]
+
+    @classmethod
+    def fit(cls, vectors: NDArray[np.float64]) -> Gaussian:
+        """Estimate from vectors (m, n)."""
+        covariance = np.atleast_2d(np.cov(vectors, rowvar=False))
+        return cls(
+            mean=tuple(vectors.mean(0).tolist()),
+            covariance=tuple(tuple(row) for row in covariance.tolist()),
+            independent=independent_columns(covariance),
+        )
+
+
+def independent_columns(covariance: NDArray[np.float64]) -> tuple[int, ...]:
+    """Keep, from left to right, the columns that are no linear function of those kept before.
+
+    On L2-normalised features at 1-shot, squared Euclidean is 2 - 2 cosine: the joint CDF of the two at a point of
+    that line is the CDF of either, so that dropping the second changes nothing. A constant column is dropped too.
+
+    >>> independent_columns(np.array([[1.0, 2.0, 0.5], [2.0, 4.0, 1.0], [0.5, 1.0, 1.0]]))
+    (0, 2)
+    """
+    scale = max(float(np.trace(covariance)), np.finfo(float).tiny)
+    kept: list[int] = []
+    for column in range(len(covariance)):
+        variance = covariance[column, column]
+        if variance <= np.finfo(float).eps ** 2 * scale:
+            continue
+        shared = covariance[column, kept]
+        explained = shared @ np.linalg.solve(covariance[np.ix_(kept, kept)], shared) if kept else 0.0
+        if 1 - explained / variance > COLLINEAR:
+            kept.append(column)
+    return tuple(kept)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Statistics of the combined metric, and all that they hold for."""
+
+    metrics: tuple[str, ...]
+    ways: int
+    shots: float
+    dims: tuple[int, ...]
+    lambda_max: float
+    normalise: bool
+    intra: Gaussian
+    cross: Gaussian
+    features: tuple[str, ...] = ()
+    tasks: str = ""
+
+    def check(self, *, ways: int, shots: float, dims: Sequence[int]) -> None:
+        """Refuse tasks that the statistics were not made for."""
+        for what, made, came in (
+            ("ways", self.ways, ways),
+            ("shots", self.shots, shots),
+            ("feature dimensions", list(self.dims), list(dims)),
+        ):
+            if made != came:
+                raise InputError(
+                    f"the calibration was made for {made} {what}, these tasks have {came}: calibrate the combined "
+                    "metric on validation tasks of the same ways, shots and encoder"
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Turn into what JSON can hold."""
+        return asdict(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write as JSON."""
+        return write_json(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Calibration:
+        """Read what `save` wrote."""
+        try:
+            fields = json.loads(Path(path).read_text())
+            gaussians = {
+                name: Gaussian(
+                    mean=tuple(map(float, fields[name]["mean"])),
+                    covariance=tuple(tuple(map(float, row)) for row in fields[name]["covariance"]),
+                    independent=tuple(map(int, fields[name]["independent"])),
+                )
+                for name in ("intra", "cross")
+            }
+            calibration = cls(
+                metrics=_known(fields["metrics"]),
+                ways=int(fields["ways"]),
+                shots=float(fields["shots"]),
+                dims=tuple(map(int, fields["dims"])),
+                lambda_max=float(fields["lambda_max"]),
+                normalise=bool(fields["normalise"]),
+                features=tuple(map(str, fields["features"])),
+                tasks=str(fields["tasks"]),
+                **gaussians,
+            )
+        except OSError as error:
+            raise InputError(f"cannot read the calibration {path} ({error.strerror}): check the path") from None
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError):
+            raise InputError(
+                f"expected a calibration of the combined metric in {path}, found something else: make one with "
+                "likelyshot.calibrate(...).save(path)"
+            ) from None
+        n = len(calibration.metrics)
+        for gaussian in gaussians.values():
+            if np.shape(gaussian.mean) != (n,) or np.shape(gaussian.covariance) != (n, n) or not all(
+                0 <= column < n for column in gaussian.independent
+            ):
+                raise InputError(f"the calibration {path} does not fit its {n} metrics: make it again")
+        return calibration
+
+
+def fit_calibration(
+    columns: Tensor,
+    truth: Tensor,
+    *,
+    metrics: Sequence[str],
+    shots: float,
+    dims: Sequence[int],
+    lambda_max: float = 40.0,
+    normalise: bool = True,
+    features: Sequence[str] = (),
+    tasks: str = "",
+) -> Calibration:
+    """Estimate the Gaussians from score vectors of all true (query, class) pairs and of all wrong ones.
+
+    Shapes: columns (..., q, k, n), truth (..., q) the class of each query.
+    """
+    metrics = _known(metrics)
+    ways = columns.shape[-2]
+    flat = columns.reshape(-1, ways, columns.shape[-1]).double().cpu().numpy()
+    right = truth.reshape(-1, 1).cpu().numpy() == np.arange(ways)  # (m, k)
+    intra, cross = flat[right], flat[~right]
+    if min(len(intra), len(cross)) < 2:
+        raise InputError(
+            f"calibration needs at least two right and two wrong (query, class) pairs, got {len(intra)} and "
+            f"{len(cross)}: use more validation queries"
+        )
+    calibration = Calibration(
+        metrics=metrics,
+        ways=ways,
+        shots=shots,
+        dims=tuple(dims),
+        lambda_max=lambda_max,
+        normalise=normalise,
+        intra=Gaussian.fit(intra),
+        cross=Gaussian.fit(cross),
+        features=tuple(features),
+        tasks=tasks,
+    )
+    if not calibration.intra.independent or not calibration.cross.independent:
+        raise InputError("all scores of the calibration are equal: the validation features do not vary")
+    return calibration
+
+
+def _known(metrics: Sequence[str]) -> tuple[str, ...]:
+    for metric in metrics:
+        if metric not in METRICS:
+            raise InputError(f"unknown metric {metric!r} for the combined metric: {nearest(metric, METRICS)}")
+    if not 1 <= len(metrics) <= 3:
+        raise InputError(f"the combined metric takes one to three metrics, got {len(metrics)}")
+    return tuple(metrics)

@@ -1,0 +1,26 @@
+"""Nearest prototype by cosine."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from likelyshot.functional.prototypes import class_means
+from likelyshot.functional.scores import cosines
+from likelyshot.methods.inputs import prepare
+
+
+def cosine(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, normalise: bool = True) -> Tensor:
+    """Score by the cosine between the query and the prototype, cos(f_q, m_k).
+
+    Paper: Gidaris & Komodakis 2018, Dynamic few-shot visual learning without forgetting; Hess & Ditzler, eq. 8
+    (which misprints squared norms).
+    Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k). `normalise` makes every
+    support vector weigh the same in its prototype; the query's length never matters.
+
+    >>> import torch
+    >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
+    >>> cosine(support, torch.tensor([0, 1]), query, n_ways=2)
+    tensor([[1., 0.]])
+    """
+    support, query = prepare(support, query, normalise)
+    return cosines(query, class_means(support, labels, n_ways))

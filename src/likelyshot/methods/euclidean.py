@@ -1,0 +1,24 @@
+"""Nearest prototype by squared Euclidean distance."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from likelyshot.functional.prototypes import class_means
+from likelyshot.functional.scores import squared_distances
+from likelyshot.methods.inputs import prepare
+
+
+def euclidean(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, normalise: bool = True) -> Tensor:
+    """Score by the negative squared Euclidean distance to the prototype, -||f_q - m_k||^2.
+
+    Paper: Snell et al. 2017, Prototypical networks for few-shot learning, eq. 2; Hess & Ditzler, eq. 7.
+    Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
+
+    >>> import torch
+    >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
+    >>> euclidean(support, torch.tensor([0, 1]), query, n_ways=2)
+    tensor([[0., -2.]])
+    """
+    support, query = prepare(support, query, normalise)
+    return -squared_distances(query, class_means(support, labels, n_ways))

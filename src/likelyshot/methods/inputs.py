@@ -1,0 +1,38 @@
+"""What every method does with its inputs first."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from likelyshot.errors import InputError
+from likelyshot.functional.normalise import l2_normalise
+
+
+def prepare(support: Tensor, query: Tensor, normalise: bool) -> tuple[Tensor, Tensor]:
+    """Check that support and query belong together, compute at least in float32, L2-normalise if asked."""
+    if support.ndim < 2 or query.ndim < 2 or support.shape[-1] != query.shape[-1]:
+        raise InputError(
+            f"expected support (..., s, d) and query (..., q, d) of one dimension d, got {tuple(support.shape)} "
+            f"and {tuple(query.shape)}: use features of one encoder"
+        )
+    dtype = torch.promote_types(torch.promote_types(support.dtype, query.dtype), torch.float32)
+    support, query = support.to(dtype), query.to(dtype)
+    return (l2_normalise(support), l2_normalise(query)) if normalise else (support, query)
+
+
+def check_non_negative(method: str, *features: Tensor) -> None:
+    """Refuse negative features, which have no exponential likelihood."""
+    lowest = min((float(x.detach().amin()) for x in features if x.numel()), default=0.0)
+    if lowest < 0:
+        raise InputError(
+            f"{method} models features as exponential and needs them non-negative, got a minimum of {lowest:.4g}: "
+            "split signed features losslessly into [relu(x), relu(-x)] with likelyshot.functional.normalise.rectify "
+            "(--rectify on the command line), or end the encoder in a ReLU"
+        )
+
+
+def check_lambda_max(lambda_max: float) -> None:
+    """Refuse a bound on the rates that is not a positive number."""
+    if not 0 < lambda_max < float("inf"):
+        raise InputError(f"lambda_max must be a positive finite number, got {lambda_max}: the paper uses 40")

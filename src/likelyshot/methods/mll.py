@@ -1,0 +1,35 @@
+"""The maximum log-likelihood metric."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from likelyshot.functional.prototypes import class_means
+from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates
+from likelyshot.methods.inputs import check_lambda_max, check_non_negative, prepare
+
+
+def mll(
+    support: Tensor,
+    labels: Tensor,
+    query: Tensor,
+    *,
+    n_ways: int,
+    lambda_max: float = 40.0,
+    normalise: bool = True,
+) -> Tensor:
+    """Score by the log-likelihood of independent exponential features, sum_i log lambda_ki - lambda_k . f_q.
+
+    Paper: Hess & Ditzler, A maximum log-likelihood method for imbalanced few-shot learning tasks, eq. 3-6 and
+    Algorithm 1, lines 7-9, with lambda_k = 1 / m_k clipped at lambda_max.
+    Shapes: support (..., s, d), labels (..., s), query (..., q, d), all non-negative -> (..., q, k).
+
+    >>> import torch
+    >>> support, query = torch.tensor([[3.0, 4.0], [4.0, 3.0]]), torch.tensor([[6.0, 8.0]])
+    >>> mll(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)
+    tensor([0])
+    """
+    check_lambda_max(lambda_max)
+    check_non_negative("mll", support, query)
+    support, query = prepare(support, query, normalise)
+    return exponential_log_likelihood(query, exponential_rates(class_means(support, labels, n_ways), lambda_max))

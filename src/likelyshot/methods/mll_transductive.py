@@ -1,0 +1,59 @@
+"""Transductive maximum log-likelihood, for imbalanced query sets."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from likelyshot.errors import InputError
+from likelyshot.functional.prototypes import class_means, one_hot
+from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates
+from likelyshot.methods.inputs import check_lambda_max, check_non_negative, prepare
+
+
+@torch.no_grad()
+def mll_transductive(
+    support: Tensor,
+    labels: Tensor,
+    query: Tensor,
+    *,
+    n_ways: int,
+    lambda_max: float = 40.0,
+    iterations: int = 10,
+    eta: float = 0.5,
+    normalise: bool = True,
+) -> Tensor:
+    """Score by MLL with prototypes that follow the queries, each feature weighted by its cumulative probability.
+
+    Paper: Hess & Ditzler, Algorithm 2. Repeated: y_q = argmax of the scores; Phi_q = 1 - exp(-lambda_{y_q} f_q);
+    g_k = mean over y_q = k of Phi_q f_q; m_k <- (1 - eta) m_k + eta g_k; lambda_k = 1 / m_k clipped at lambda_max.
+    A class without a query keeps its prototype; 0 iterations are `mll`; the scores are those of the last prototypes.
+    Shapes: support (..., s, d), labels (..., s), query (..., q, d), all non-negative -> (..., q, k).
+
+    >>> support, query = torch.tensor([[3.0, 4.0], [4.0, 3.0]]), torch.tensor([[6.0, 8.0], [3.0, 4.1]])
+    >>> mll_transductive(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)
+    tensor([0, 0])
+    """
+    check_lambda_max(lambda_max)
+    if not 0 <= eta <= 1:
+        raise InputError(f"eta must lie in 0..1, got {eta}: the paper uses 0.5")
+    if iterations < 0:
+        raise InputError(f"iterations must be 0 or more, got {iterations}: the paper uses 10")
+    check_non_negative("mll_transductive", support, query)
+    support, query = prepare(support, query, normalise)
+    prototypes = class_means(support, labels, n_ways)  # (..., k, d)
+    rates = exponential_rates(prototypes, lambda_max)
+    scores = exponential_log_likelihood(query, rates)
+    weighted = query.new_empty(*scores.shape[:-1], query.shape[-1])  # one buffer: a fresh one a round page-faults
+    for _ in range(iterations):
+        member = one_hot(scores.argmax(-1), n_ways, query.dtype)  # (..., q, k)
+        count = member.sum(-2).unsqueeze(-1)  # (..., k, 1)
+        torch.matmul(member, rates / -math.log(2), out=weighted).mul_(query).exp2_()  # exp(-lambda_{y_q} f_q)
+        torch.sub(query, weighted.mul_(query), out=weighted)  # Phi_q f_q, (..., q, d)
+        mean = (member.transpose(-1, -2) @ weighted) / count.clamp_min(1)  # g_k, (..., k, d)
+        prototypes = torch.lerp(prototypes, mean, eta * (count > 0).to(query.dtype))
+        rates = exponential_rates(prototypes, lambda_max)
+        scores = exponential_log_likelihood(query, rates)
+    return scores

@@ -1,0 +1,33 @@
+"""SimpleShot: centre on the base classes, normalise, nearest prototype."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from likelyshot.errors import InputError
+from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.prototypes import class_means
+from likelyshot.functional.scores import squared_distances
+from likelyshot.methods.inputs import prepare
+
+
+def simpleshot(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, base_mean: Tensor) -> Tensor:
+    """Score by the negative squared distance to the prototype of CL2N features, (f - base_mean) / ||f - base_mean||.
+
+    Paper: Wang et al. 2019, SimpleShot: revisiting nearest-neighbor classification for few-shot learning, CL2N.
+    Shapes: support (..., s, d), labels (..., s), query (..., q, d), base_mean (d,) -> (..., q, k).
+
+    >>> import torch
+    >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.9, 0.0]])
+    >>> simpleshot(support, torch.tensor([0, 1]), query, n_ways=2, base_mean=torch.tensor([0.5, 0.5])).argmax(-1)
+    tensor([0])
+    """
+    support, query = prepare(support, query, normalise=False)
+    if base_mean.shape != support.shape[-1:]:
+        raise InputError(
+            f"expected a base mean of {support.shape[-1]} numbers, one per feature, got {tuple(base_mean.shape)}: "
+            "take it from base features of the same encoder"
+        )
+    base_mean = base_mean.to(support)
+    support, query = l2_normalise(support - base_mean), l2_normalise(query - base_mean)
+    return -squared_distances(query, class_means(support, labels, n_ways))
