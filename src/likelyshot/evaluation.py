@@ -64,12 +64,12 @@ def evaluate(
     _check_features(sets, tasks, normalised=bool(params.get("normalise", False)))
     labels = tasks.support_labels.to(device)
 
-    def solve(supports: list[Tensor], queries: list[Tensor], chunk: Tasks) -> Tensor:
+    def solve(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> Tensor:
         one = len(sets) == 1
         scores = method(
             supports[0] if one else supports, labels, queries[0] if one else queries, n_ways=tasks.ways
         )
-        return confusion_counts(scores.argmax(-1), chunk.query_labels.to(device), tasks.ways).cpu()
+        return confusion_counts(scores.argmax(-1), tasks.query_labels[chunk].to(device), tasks.ways).cpu()
 
     started = time.perf_counter()
     confusions = torch.cat(map_chunks(solve, sets, tasks, device, chunk_bytes, workers, progress))
@@ -116,7 +116,7 @@ def calibrate(
     _check_features(sets, tasks, normalised=normalise)
     labels = tasks.support_labels.to(device)
 
-    def score(supports: list[Tensor], queries: list[Tensor], chunk: Tasks) -> Tensor:
+    def score(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> Tensor:
         one = len(sets) == 1
         return score_columns(
             supports[0] if one else supports,
@@ -143,7 +143,7 @@ def calibrate(
 
 
 def map_chunks(
-    function: Callable[[list[Tensor], list[Tensor], Tasks], T],
+    function: Callable[[list[Tensor], list[Tensor], slice], T],
     sets: Sequence[Features],
     tasks: Tasks,
     device: str | torch.device,
@@ -159,10 +159,10 @@ def map_chunks(
     tables = [s.vectors.to(device) for s in sets]
 
     def run(start: int) -> T:
-        chunk = tasks[start : start + size]
+        chunk = slice(start, start + size)
         with torch.no_grad():
-            supports = [_gather(table, chunk.support) for table in tables]
-            queries = [_gather(table, chunk.query) for table in tables]
+            supports = [_gather(table, tasks.support[chunk]) for table in tables]
+            queries = [_gather(table, tasks.query[chunk]) for table in tables]
             return function(supports, queries, chunk)
 
     starts = range(0, len(tasks), size)

@@ -82,9 +82,15 @@ class Result:
 
     def row(self) -> dict[str, Any]:
         """Summarise in one flat record."""
+        plan = dict(self.config["query"])
         return {
             "method": self.method,
-            **{key: self.config[key] for key in ("params", "ways", "shots", "query", "tasks", "seed", "overlap")},
+            "params": self.config["params"],
+            "ways": self.config["ways"],
+            "shots": self.config["shots"],
+            "query": plan.pop("plan"),
+            **plan,
+            **{key: self.config[key] for key in ("tasks", "seed", "overlap")},
             "mean": self.mean,
             "ci95": self.ci95,
             "balanced_accuracy": float(self.balanced_accuracy.mean()),

@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,10 +23,19 @@ BLOCK = 256  # tasks drawn from one random stream; another value gives other tas
 REDRAWS = 1_000  # times the query counts of a task are drawn before we give up
 _POOL_ENTRIES = 8_000_000  # largest table shuffled at once: 32 MB
 _FORMAT = "likelyshot-tasks-1"
-_ARRAYS = ("support", "query", "query_labels", "classes")
+_REMEDY = "ask for fewer shots or queries, or leave that class out"
+_ARRAYS = {"support": torch.int32, "query": torch.int32, "query_labels": torch.int16, "classes": torch.int32}
 
 Ints: TypeAlias = NDArray[np.int64]
 Labels: TypeAlias = Tensor | NDArray[Any] | Sequence[int]
+Plan: TypeAlias = "Balanced | Dirichlet"
+
+
+def _check_whole(least: int, **numbers: Any) -> list[int]:
+    for name, value in numbers.items():
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            raise InputError(f"expected {name} to be an integer >= {least}, but got {value!r}: change {name}")
+    return [int(value) for value in numbers.values()]
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,7 @@ class Balanced:
     per_class: int = 15
 
     def __post_init__(self) -> None:
-        _check_whole(per_class=self.per_class)
+        _check_whole(1, per_class=self.per_class)
 
     def describe(self) -> str:
         """Say it in words: "balanced, 15 per class"."""
@@ -50,18 +58,15 @@ class Balanced:
 
 @dataclass(frozen=True)
 class Dirichlet:
-    """Queries divided among the classes of a task by a symmetric Dirichlet(alpha): imbalanced.
-
-    Proportions become counts by the largest-remainder rule, so that a class may get none
-    (Veilleux et al. 2021, "Realistic evaluation of transductive few-shot learning").
-    """
+    """Queries in Dirichlet(alpha) class proportions, rounded by largest remainder (Veilleux et al. 2021)."""
 
     total: int = 75
     alpha: float = 2.0
 
     def __post_init__(self) -> None:
-        _check_whole(total=self.total)
-        if not isinstance(self.alpha, Real) or isinstance(self.alpha, bool) or not 0 < self.alpha <= 1e100:
+        _check_whole(1, total=self.total)
+        number = isinstance(self.alpha, int | float | np.floating) and not isinstance(self.alpha, bool)
+        if not number or not 0 < float(self.alpha) <= 1e100:
             raise InputError(f"expected alpha above 0, at most 1e100, but got {self.alpha!r}: 2 is customary")
 
     def describe(self) -> str:
@@ -88,11 +93,10 @@ class Tasks:
     def __post_init__(self) -> None:
         t, q = self.classes.shape[:1], self.query.shape[1:2] or (0,)
         shapes = ((*t, self.ways * self.shots), (*t, *q), (*t, *q), (*t, self.ways))
-        dtypes = (torch.int32, torch.int32, torch.int16, torch.int32)
-        for name, *expected in zip(_ARRAYS, shapes, dtypes, strict=True):
-            found = [tuple(getattr(self, name).shape), getattr(self, name).dtype]
-            if found != expected:
-                raise InputError(f"expected {name} of {expected} in tasks, but got {found}: sample them anew")
+        expected = dict(zip(_ARRAYS, zip(_ARRAYS.values(), shapes, strict=True), strict=True))
+        found = {name: (getattr(self, name).dtype, tuple(getattr(self, name).shape)) for name in _ARRAYS}
+        if found != expected:
+            raise InputError(f"expected tasks of {expected}, but got {found}: sample them anew")
         wrong_way = (self.query_labels < 0) | (self.query_labels >= self.ways)
         if wrong_way.any() or (self.support < 0).any() or (self.query < 0).any():
             raise InputError(f"expected rows from 0 and ways below {self.ways} in tasks: sample them anew")
@@ -106,7 +110,6 @@ class Tasks:
         return len(self.classes)
 
     def __getitem__(self, part: slice) -> Tasks:
-        """Take some of the tasks, without a copy."""
         if not isinstance(part, slice) or (part.step is not None and part.step < 1):
             raise InputError(f"expected a forward slice of tasks, but got {part!r}: write tasks[i:i + 1]")
         kept = range(*self.config.get("range", (0, len(self), 1)))[part]
@@ -125,41 +128,32 @@ class Tasks:
 
     def check(self, labels: Labels) -> None:
         """Raise InputError unless the tasks were drawn from these very labels."""
-        given, drawn_from = _labels_digest(_as_labels(labels)), str(self.config.get("labels_digest"))
+        given, drawn_from = _as_labels(labels)[1], str(self.config.get("labels_digest"))
         if given != drawn_from:
-            sizes = (
-                f"{self.config.get('n_labels', '?')} ({drawn_from[:8]}), but got {len(labels)} ({given[:8]})"
-            )
-            remedy = "use the features the tasks were drawn from, or sample tasks from these"
-            raise InputError(f"these tasks were drawn from other labels: expected {sizes}: {remedy}")
+            expected = f"{self.config.get('n_labels', '?')} labels (digest {drawn_from[:8]})"
+            found = f"{len(labels)} other labels (digest {given[:8]}): use the former, or sample tasks anew"
+            raise InputError(f"expected the {expected} that the tasks were drawn from, but got {found}")
 
     def save(self, path: str | Path) -> None:
         """Write the tasks to a safetensors file."""
-        config = json.dumps(dict(self.config), allow_nan=False)
-        about = {"format": _FORMAT, "ways": str(self.ways), "shots": str(self.shots), "config": config}
+        about = {"ways": self.ways, "shots": self.shots, "config": dict(self.config), "digest": self.digest}
         arrays = {name: getattr(self, name).contiguous() for name in _ARRAYS}
-        write_whole(path, safetensors.torch.save(arrays, {**about, "checksum": self._checksum(config)}))
+        write_whole(path, safetensors.torch.save(arrays, {_FORMAT: json.dumps(about, allow_nan=False)}))
 
     @classmethod
     def load(cls, path: str | Path) -> Tasks:
         """Read tasks written by `save`; a foreign, damaged or altered file is refused."""
         try:
             with safetensors.safe_open(path, framework="pt") as file:
-                about = file.metadata() or {}
-                if about.get("format") != _FORMAT:
-                    raise InputError(f"its format is {about.get('format')!r}, not {_FORMAT!r}")
+                about = json.loads((file.metadata() or {})[_FORMAT])
                 arrays = {name: file.get_tensor(name).clone() for name in _ARRAYS}
-            ways, shots, config = int(about["ways"]), int(about["shots"]), json.loads(about["config"])
-            tasks = cls(**arrays, ways=ways, shots=shots, config=config)
-            if about["checksum"] != tasks._checksum(about["config"]):
-                raise InputError("its checksum does not match what it holds")
-        except (OSError, safetensors.SafetensorError, KeyError, ValueError) as error:
+            tasks = cls(**arrays, ways=about["ways"], shots=about["shots"], config=dict(about["config"]))
+            if tasks.digest != about["digest"]:
+                raise InputError("its digest does not match what it holds")
+        except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
             problem = f"expected a file written by Tasks.save, but {path} is not, or is damaged ({error})"
             raise InputError(f"{problem}: name another, or sample the tasks anew") from None
         return tasks
-
-    def _checksum(self, config: str) -> str:
-        return hashlib.sha256((self.digest + config).encode()).hexdigest()
 
 
 def sample_tasks(
@@ -175,102 +169,85 @@ def sample_tasks(
 ) -> Tasks:
     """Draw tasks: `ways` classes, and of each its support and its queries, all different images.
 
-    Task i does not depend on `n_tasks`: ten tasks are the first ten of ten thousand. Dirichlet counts that ask
-    a class for more images than it has are drawn again. `overlap=True` draws support and query independently
-    of each other, as public code does, so that a query may be in the support: only to compare with its figures.
+    Task i does not depend on `n_tasks`: ten tasks are the first ten of ten thousand. Dirichlet counts that
+    ask a class for more images than it has are drawn again. `overlap=True` draws support and query without
+    regard to each other, as public code does, so that they share images: only to compare with its figures.
 
     >>> tasks = sample_tasks([0, 1, 2] * 20, n_tasks=100, ways=2, shots=5, query=Balanced(10))
     >>> tasks.support.shape, tasks.query.shape
     (torch.Size([100, 10]), torch.Size([100, 20]))
     """
-    values = _as_labels(labels)
-    _check_whole(n_tasks=n_tasks, shots=shots)
-    _check_whole(least=2, ways=ways)
-    _check_whole(least=0, seed=seed)
-    if not isinstance(query, Balanced | Dirichlet):
-        raise InputError(
-            f"expected a Balanced or Dirichlet query plan, but got {query!r}: e.g. Dirichlet(75)"
-        )
+    values, labels_digest = _as_labels(labels)
+    n_tasks, shots = _check_whole(1, n_tasks=n_tasks, shots=shots)
+    ways, seed = *_check_whole(2, ways=ways), *_check_whole(0, seed=seed)
+    if not isinstance(query, (Balanced, Dirichlet)):
+        raise InputError(f"expected a query plan, but got {query!r}: give Balanced(15) or Dirichlet(75)")
     by_class = np.argsort(values, kind="stable")  # (n,) rows, class after class
     ids, first, sizes = np.unique(values[by_class], return_index=True, return_counts=True)
-    known = dict(enumerate(classes or ()))
-    names = [repr(known.get(label, label)) for label in ids.tolist()]
-    _check_sizes(sizes, names, ways, shots, query, overlap)
+    names = [repr(classes[c] if classes and 0 <= c < len(classes) else c) for c in ids.tolist()]
+    reserved = 0 if overlap else shots  # images of a class that cannot be queries
+    _check_sizes(sizes, names, ways, shots, query, reserved)
 
-    def draw_block(block: int) -> tuple[NDArray[Any], ...]:
-        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(int(seed), spawn_key=(block,))))
+    def draw_block(block: int) -> tuple[Ints, ...]:
+        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(block,))))
         chosen = _draw_distinct(rng, np.full(BLOCK, len(ids)), ways)  # (t, k)
-        if isinstance(query, Balanced):
-            counts = np.full_like(chosen, query.per_class)  # (t, k)
-        else:
-            counts = _draw_counts(rng, query, chosen, sizes, names, 0 if overlap else shots)
-        most, images = int(counts.max()), sizes[chosen].ravel()
-        drawn = [_draw_distinct(rng, images, n) for n in ((shots, most) if overlap else (shots + most,))]
-        places = np.concatenate(drawn, axis=1).reshape(BLOCK, ways, -1) + first[chosen][:, :, None]
-        wanted = (
-            np.arange(most) < counts[:, :, None]
-        )  # (t, k, most); places is (t, k, shots + most) in by_class
-        order = rng.random((BLOCK, int(counts[0].sum()))).argsort(axis=1, kind="stable")  # (t, q)
-        rows, of_way = (a.reshape(order.shape) for a in (places[:, :, shots:][wanted], wanted.nonzero()[1]))
-        return (
-            by_class[places[:, :, :shots]].reshape(BLOCK, -1).astype(np.int32),
-            by_class[np.take_along_axis(rows, order, axis=1)].astype(np.int32),
-            np.take_along_axis(of_way, order, axis=1).astype(np.int16),
-            ids[chosen].astype(np.int32),
-        )
+        images = sizes[chosen]  # (t, k)
+        counts = _draw_counts(rng, query, images - reserved)  # (t, k)
+        worst = np.unravel_index((counts - images).argmax(), counts.shape)
+        if counts[worst] + reserved > images[worst]:
+            found = f"class {names[chosen[worst]]} has {images[worst]} images"
+            needed = f"{counts[worst] + reserved} were needed in the last of {REDRAWS:,} draws for one task"
+            raise InputError(f"{found}, but {needed}: {_REMEDY}")
+        most = int(counts.max())
+        steps = (shots, most) if overlap else (shots + most,)
+        drawn = np.concatenate([_draw_distinct(rng, images.ravel(), n) for n in steps], axis=1)
+        places = drawn.reshape(BLOCK, ways, -1) + first[chosen][:, :, None]  # (t, k, shots + most)
+        coded = places[:, :, shots:] * ways + np.arange(ways)[:, None]  # place and way in one number
+        wanted = coded[np.arange(most) < counts[:, :, None]].reshape(BLOCK, -1)  # (t, q)
+        query_places, query_ways = np.divmod(rng.permuted(wanted, axis=1), ways)
+        support = by_class[places[:, :, :shots]].reshape(BLOCK, -1)
+        return support, by_class[query_places], query_ways, ids[chosen]
 
-    blocks = [draw_block(block) for block in range(-(-n_tasks // BLOCK))]
-    arrays = [torch.from_numpy(np.concatenate(parts)[:n_tasks]) for parts in zip(*blocks, strict=True)]
-    config = {"n_tasks": int(n_tasks), "range": [0, int(n_tasks), 1], "ways": int(ways), "shots": int(shots)}
-    config |= {"query": query.to_dict(), "seed": int(seed), "overlap": bool(overlap)}
-    config |= {"labels_digest": _labels_digest(values), "n_labels": len(values)}
-    return Tasks(*arrays[:4], int(ways), int(shots), config)
+    blocks = zip(*(draw_block(block) for block in range(-(-n_tasks // BLOCK))), strict=True)
+    support, queries, of_way, chosen = (torch.from_numpy(np.concatenate(b)[:n_tasks]) for b in blocks)
+    config = {"n_tasks": n_tasks, "range": [0, n_tasks, 1], "seed": seed, "overlap": bool(overlap)}
+    config |= {"query": query.to_dict(), "labels_digest": labels_digest, "n_labels": len(values)}
+    return Tasks(support.int(), queries.int(), of_way.short(), chosen.int(), ways, shots, config)
 
 
 def _draw_distinct(rng: np.random.Generator, sizes: Ints, steps: int) -> Ints:
-    """Draw `steps` different numbers below each size, (r, steps), by the start of a Fisher-Yates shuffle.
-
-    If a size is below `steps`, only that many entries of its row mean anything.
-    """
+    """Draw `steps` (or all) different numbers below each size, (r, steps): a partial Fisher-Yates shuffle."""
     step = np.arange(steps)[:, None]
     swap = step + (rng.random((steps, len(sizes))) * np.maximum(sizes - step, 1)).astype(np.int64)
     width = max(int(sizes.max()), steps)
-    at_once = max(1, _POOL_ENTRIES // width)
     drawn = []
-    for start in range(0, len(sizes), at_once):
-        targets = swap[:, start : start + at_once]  # (steps, r)
+    for targets in np.array_split(swap, min(len(sizes), width * len(sizes) // _POOL_ENTRIES + 1), axis=1):
         row = np.arange(targets.shape[1])
         pool = np.repeat(np.arange(width, dtype=np.int32)[:, None], len(row), axis=1)  # (width, r)
         for here, there in enumerate(targets):
             picked = pool[there, row]
             pool[there, row] = pool[here]
             pool[here] = picked
-        drawn.append(pool[:steps].T.astype(np.int64))
-    return np.concatenate(drawn)
+        drawn.append(pool[:steps])
+    return np.concatenate(drawn, axis=1).T.astype(np.int64, order="C")
 
 
-def _draw_counts(
-    rng: np.random.Generator, plan: Dirichlet, chosen: Ints, sizes: Ints, names: list[str], reserved: int
-) -> Ints:
-    """Draw query counts, (t, k), and again for the tasks that ask a class for more images than it has."""
-    counts, room, unfit = np.empty_like(chosen), sizes[chosen] - reserved, np.arange(len(chosen))
+def _draw_counts(rng: np.random.Generator, plan: Plan, room: Ints) -> Ints:
+    """Draw query counts, (t, k), and again, up to REDRAWS times, for the tasks where they exceed the room."""
+    if isinstance(plan, Balanced):
+        return np.full_like(room, plan.per_class)
+    counts, unfit = np.empty_like(room), np.arange(len(room))
     for _ in range(REDRAWS):
-        proportions = rng.dirichlet(np.full(chosen.shape[1], float(plan.alpha)), size=len(unfit))
+        proportions = rng.dirichlet(np.full(room.shape[1], float(plan.alpha)), size=len(unfit))
         counts[unfit] = _largest_remainder(proportions, plan.total)
         unfit = np.flatnonzero((counts > room).any(axis=1))
         if not len(unfit):
-            return counts
-    worst = np.unravel_index((counts - room).argmax(), room.shape)
-    needed = f"{counts[worst] + reserved} were needed in the last of {REDRAWS:,} draws for one task"
-    raise _too_few(names[chosen[worst]], sizes[chosen[worst]], needed)
+            break
+    return counts
 
 
 def _largest_remainder(proportions: NDArray[np.float64], total: int) -> Ints:
-    """Round total * proportions, (t, k), down; what is left goes to the largest remainders, lower index first.
-
-    >>> _largest_remainder(np.array([[0.5, 0.25, 0.25]]), 5)
-    array([[3, 1, 1]])
-    """
+    """Round total * proportions, (t, k), down; the rest goes to the largest remainders, lower index first."""
     shares = proportions * total
     counts = np.floor(shares).astype(np.int64)
     rank = (counts - shares).argsort(axis=1, kind="stable").argsort(axis=1)
@@ -278,48 +255,25 @@ def _largest_remainder(proportions: NDArray[np.float64], total: int) -> Ints:
     return counts
 
 
-def _check_sizes(
-    sizes: Ints, names: list[str], ways: int, shots: int, plan: Balanced | Dirichlet, overlap: bool
-) -> None:
+def _check_sizes(sizes: Ints, names: list[str], ways: int, shots: int, plan: Plan, reserved: int) -> None:
     if len(sizes) < ways:
-        found = f"{len(sizes)}: ask for fewer ways" if len(sizes) > 1 else f"one class only, {names[0]}"
-        raise InputError(
-            f"expected at least {ways} classes for {ways}-way tasks, but got {found}, or add classes"
-        )
-    queries = plan.per_class if isinstance(plan, Balanced) else 0
-    needed = max(shots, queries) if overlap else shots + queries
-    for c in np.flatnonzero(sizes < needed):
-        raise _too_few(names[c], sizes[c], f"{needed} are needed ({shots}-shot, {plan.describe()})")
+        found = f"{len(sizes)} classes" if len(sizes) > 1 else f"one class only, {names[0]}"
+        raise InputError(f"expected at least {ways} classes for {ways}-way tasks, but got {found}: add some")
+    least = max(shots, reserved + plan.per_class if isinstance(plan, Balanced) else 0)
+    short, needed = np.flatnonzero(sizes < least), f"{least} are needed ({shots}-shot, {plan.describe()})"
     smallest = sizes.argsort(kind="stable")[:ways]
-    room = sizes[smallest].sum() - (0 if overlap else ways * shots)
-    if isinstance(plan, Dirichlet) and room < plan.total:
-        needed = f"{plan.total} queries are needed and the {ways} smallest classes have room for {room}"
-        raise _too_few(names[smallest[0]], sizes[smallest[0]], needed)
+    room = (sizes[smallest] - reserved).sum()
+    if not len(short) and isinstance(plan, Dirichlet) and room < plan.total:
+        short, needed = smallest, f"{plan.total} queries are needed and {ways} such classes have only {room}"
+    if len(short):
+        raise InputError(f"class {names[short[0]]} has {sizes[short[0]]} images, but {needed}: {_REMEDY}")
 
 
-def _too_few(name: str, images: int, needed: str) -> InputError:
-    remedy = "ask for fewer shots or queries, or leave that class out"
-    return InputError(f"class {name} has {images} images, but {needed}: {remedy}")
-
-
-def _as_labels(labels: Labels) -> Ints:
-    try:
-        values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"expected a list of integer labels, but got {error}: one per image") from None
-    if values.ndim != 1 or not values.size:
-        raise InputError(f"expected labels of shape (n,), n > 0, but got {values.shape}: one label per image")
-    if values.dtype.kind not in "iu" or values.min() < -(2**31) or values.max() >= 2**31:
-        remedy = "number the classes, e.g. numpy.unique(labels, return_inverse=True)[1]"
-        raise InputError(f"expected integer labels of 32 bits, but got {values.dtype}: {remedy}")
-    return values.astype(np.int64)
-
-
-def _labels_digest(labels: Ints) -> str:
-    return hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()
-
-
-def _check_whole(least: int = 1, **numbers: object) -> None:
-    for name, value in numbers.items():
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-            raise InputError(f"expected {name} to be an integer >= {least}, but got {value!r}: change {name}")
+def _as_labels(labels: Labels) -> tuple[Ints, str]:
+    """Give labels as (n,) int64, and their digest."""
+    values = np.asarray(labels.tolist() if isinstance(labels, Tensor) else labels)
+    whole = values.ndim == 1 and values.size and values.dtype.kind in "iu"
+    if not whole or values.min() < -(2**31) or values.max() >= 2**31:
+        found = f"{values.dtype} {values.shape}"
+        raise InputError(f"expected integer labels (n,), n > 0, but got {found}: number the classes from 0")
+    return values.astype(np.int64), hashlib.sha256(values.astype("<i8").tobytes()).hexdigest()

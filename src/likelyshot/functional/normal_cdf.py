@@ -118,7 +118,7 @@ def _lower_and_upper(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
     n = len(plan.order)
     h = z.reshape(-1, n).T[plan.order].clamp(-_FAR, _FAR)  # (n, points)
     integrals = [part for part in (plan.pair, *plan.triple) if part is not None]
-    block = max(64, _BLOCK_ELEMENTS // max([64, *(len(part.weight) for part in integrals)]))
+    block = max(64, _BLOCK_ELEMENTS // max((len(part.weight) for part in integrals), default=32))
     lower, upper = z.new_empty(2, h.shape[1])
     for start in range(0, h.shape[1], block):
         stop = start + block
@@ -247,7 +247,7 @@ def _graded_nodes(gap: float, base: int) -> tuple[_Array, _Array]:
     Gauss-Legendre in x after s = (e^(cx) - 1) / (e^c - 1), c = log(1 / gap), which sends the singularity to -infinity.
     """
     grading = -math.log(min(max(gap, _SMALLEST_GAP), 0.99))
-    x, weight = _gauss_legendre(8 * math.ceil((base + _NODES_PER_GRADING * grading) / 8))
+    x, weight = _gauss_legendre(8 * round((base + _NODES_PER_GRADING * grading) / 8))
     scale = math.expm1(grading)
     return np.expm1(grading * x) / scale, weight * grading * np.exp(grading * x) / scale
 

@@ -1,0 +1,148 @@
+"""From a method's name to a method that can run: its parameters, and the statistics that it needs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from likelyshot.errors import InputError, nearest
+from likelyshot.evaluation import Progress, calibrate
+from likelyshot.features import Features
+from likelyshot.methods import METHODS, Method
+from likelyshot.methods.calibration import Calibration
+from likelyshot.tasks import Balanced, sample_tasks
+
+Params = Mapping[str, Any]
+
+#: Validation tasks that the combined metric is calibrated on.
+CALIBRATION_TASKS = 2_000
+
+#: Parameters that act through a statistic of the method instead of its own call.
+_CALIBRATION_PARAMS = ("lambda_max", "normalise", "metrics")
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What is at hand from base and validation data."""
+
+    base_mean: Tensor | None = None
+    validation: Features | None = None
+    calibration: Calibration | None = None
+    seed: int = 0
+    device: str = "cpu"
+    _made: dict[tuple[Any, ...], Calibration] = field(default_factory=dict, repr=False, compare=False)
+
+    def calibrated(self, ways: int, shots: int, params: Params, progress: Progress | None = None) -> Calibration:
+        """Take the given calibration, or make one from validation tasks of the same ways and shots (once)."""
+        if self.calibration is not None:
+            if params:
+                raise InputError(
+                    f"{', '.join(sorted(params))} of the combined metric is fixed by the given calibration: leave it "
+                    "out, or calibrate anew from validation features"
+                )
+            return self.calibration
+        if self.validation is None:
+            raise InputError(
+                "combined needs score statistics of validation classes: give validation features (--val FILE), a "
+                "features file with a split called val, or a saved calibration (--calibration FILE)"
+            )
+        key = (ways, shots, *sorted(params.items()))
+        if key not in self._made:
+            labels = self.validation.labels
+            per_class = max(1, min(15, int(torch.bincount(labels).min()) - shots))
+            tasks = sample_tasks(
+                labels,
+                n_tasks=CALIBRATION_TASKS,
+                ways=ways,
+                shots=shots,
+                query=Balanced(per_class),
+                seed=self.seed,
+                classes=self.validation.classes,
+            )
+            self._made[key] = calibrate(
+                self.validation, tasks, device=self.device, progress=progress, **params
+            )
+        return self._made[key]
+
+
+def parameters(name: str) -> dict[str, Any]:
+    """List the parameters of a method with their defaults.
+
+    >>> parameters("mll")
+    {'lambda_max': 40.0, 'normalise': True}
+    """
+    if name not in METHODS:
+        raise InputError(f"unknown method {name!r}: {nearest(name, METHODS)}")
+    own = _keywords(METHODS[name], required=False)
+    if "calibration" in needs(name):
+        own |= {key: _keywords(calibrate, required=False)[key] for key in _CALIBRATION_PARAMS}
+    return own
+
+
+def needs(name: str) -> list[str]:
+    """List the statistics that a method needs from other data.
+
+    >>> needs("simpleshot"), needs("mll")
+    (['base_mean'], [])
+    """
+    return [key for key in _keywords(METHODS[name], required=True) if key != "n_ways"]
+
+
+def _keywords(function: Method | Any, required: bool) -> dict[str, Any]:
+    return {
+        key: parameter.default
+        for key, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and (parameter.default is parameter.empty) == required
+    }
+
+
+def parse(name: str, key: str, text: str) -> Any:
+    """Read a parameter's value from text, by the type of its default.
+
+    >>> parse("mll_transductive", "iterations", "5"), parse("mll", "normalise", "no")
+    (5, False)
+    """
+    known = parameters(name)
+    if key not in known:
+        raise InputError(f"{name} has no parameter {key!r}: {nearest(key, known)}")
+    kind = type(known[key])
+    switch = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    try:
+        if kind is bool:
+            return switch[text.lower()]
+        if kind is tuple:
+            return tuple(part.strip() for part in text.split(","))
+        return kind(text)
+    except (ValueError, KeyError):
+        words = {bool: "yes or no", int: "a whole number", float: "a number"}
+        raise InputError(
+            f"{key} of {name} must be {words[kind]}, got {text!r}: its default is {known[key]}"
+        ) from None
+
+
+def bind(
+    name: str, params: Params, statistics: Statistics, *, ways: int, shots: int, progress: Progress | None = None
+) -> Method:
+    """Give a method its parameters and statistics."""
+    known = parameters(name)
+    for key in params:
+        if key not in known:
+            raise InputError(f"{name} has no parameter {key!r}: {nearest(key, known)}")
+    bound = dict(params)
+    if "base_mean" in needs(name):
+        if statistics.base_mean is None:
+            raise InputError(
+                f"{name} needs the mean of base features: give base features (--base FILE), or a features file with a "
+                "split called train"
+            )
+        bound["base_mean"] = statistics.base_mean
+    if "calibration" in needs(name):
+        through = {key: bound.pop(key) for key in _CALIBRATION_PARAMS if key in bound}
+        bound["calibration"] = statistics.calibrated(ways, shots, through, progress)
+    return functools.partial(METHODS[name], **bound) if bound else METHODS[name]

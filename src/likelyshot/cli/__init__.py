@@ -1,0 +1,338 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from likelyshot import __version__
+from likelyshot.cli.display import console, print_json, running
+from likelyshot.cli.options import (
+    AlphaOption,
+    BaseOption,
+    CalibrationOption,
+    DeviceOption,
+    FeaturesArgument,
+    JsonOption,
+    LabelsOption,
+    MethodOption,
+    NormaliseOption,
+    OverlapOption,
+    ParamOption,
+    PerClassOption,
+    Plan,
+    QueryOption,
+    RectifyOption,
+    SeedOption,
+    ShotsOption,
+    SplitOption,
+    TasksOption,
+    TotalOption,
+    ValOption,
+    WaysOption,
+)
+from likelyshot.errors import InputError
+
+app = typer.Typer(
+    help="Few-shot classification by likelihood.",
+    epilog="Start with: likelyshot reproduce",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    rich_markup_mode="markdown",
+)
+
+#: Options that take several values, as in `--method mll cosine`, repeated, or with commas.
+SEVERAL = ("--method", "-m", "--shots", "--param", "-p", "--grid")
+
+
+def main() -> None:
+    """Run the command line: exit code 0 done, 2 the user's input, 1 our fault."""
+    try:
+        app(spread(sys.argv[1:]))
+    except InputError as error:
+        typer.echo(f"likelyshot: {error}", err=True)
+        sys.exit(2)
+
+
+def spread(arguments: Sequence[str]) -> list[str]:
+    """Repeat the flag before every further value of an option that takes several.
+
+    >>> spread(["evaluate", "F", "--method", "mll", "cosine", "--shots", "1", "5", "--json"])
+    ['evaluate', 'F', '--method', 'mll', '--method', 'cosine', '--shots', '1', '--shots', '5', '--json']
+    """
+    spreaded: list[str] = []
+    option, given = "", False
+    for argument in arguments:
+        if argument.startswith("-") and not argument[1:].isdigit():
+            option, given = (argument, False) if argument in SEVERAL else ("", False)
+        elif option and given and not Path(argument).is_file():
+            spreaded.append(option)
+        elif option and given:
+            option = ""
+        else:
+            given = True
+        spreaded.append(argument)
+    return spreaded
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    """Few-shot classification by likelihood."""
+    if show:
+        typer.echo(f"likelyshot {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def reproduce(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results.")] = Path("results/reproduce"),
+    tasks: TasksOption = 10_000,
+    seed: SeedOption = 0,
+    device: DeviceOption = "cpu",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute finished cells anew.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """The paper's tables on the packaged features.
+
+    Chooses lambda_max on the validation classes, then evaluates every metric on 10,000 balanced and 10,000 imbalanced
+    tasks of the test classes. Stopped with Ctrl-C, it continues from the finished cells.
+
+    Examples:
+
+        likelyshot reproduce
+
+        likelyshot reproduce --tasks 500 -o /tmp/quick
+    """
+    with running(as_json) as (screen, start):
+        from likelyshot.cli import inputs
+        from likelyshot.cli.tables import reproduction_tables, sweep_table
+        from likelyshot.reproduce import reproduce as run
+        from likelyshot.reproduce import total_work
+
+        inputs.check_device(device)
+        progress, say = start(total_work(max(tasks, 0)))
+        done = run(output, n_tasks=tasks, seed=seed, device=device, fresh=fresh, progress=progress, say=say)
+    screen.print(sweep_table("MLL on the validation classes (balanced)", done.sweep.rows, ["lambda_max"]))
+    for table in reproduction_tables(done):
+        screen.print(table)
+    kept = f" ({done.reused} finished cells taken from there; --fresh computes them anew)" if done.reused else ""
+    screen.print(f"Results, configuration and plot: {done.folder}{kept}", highlight=False)
+    if as_json:
+        print_json([{"protocol": key[0], **result.row()} for key, result in done.results.items()])
+
+
+@app.command()
+def evaluate(
+    features: FeaturesArgument = None,
+    method: MethodOption = ["euclidean", "cosine", "mll", "mll_transductive"],  # noqa: B006
+    ways: WaysOption = 5,
+    shots: ShotsOption = [1, 5],  # noqa: B006
+    query: QueryOption = Plan.dirichlet,
+    alpha: AlphaOption = 2.0,
+    total: TotalOption = 75,
+    per_class: PerClassOption = 15,
+    tasks: TasksOption = 10_000,
+    seed: SeedOption = 0,
+    device: DeviceOption = "cpu",
+    param: ParamOption = None,
+    split: SplitOption = None,
+    labels: LabelsOption = None,
+    val: ValOption = None,
+    base: BaseOption = None,
+    calibration: CalibrationOption = None,
+    normalise: NormaliseOption = True,
+    rectify: RectifyOption = False,
+    overlap: OverlapOption = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results as JSON.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Any methods on any features, on the same tasks.
+
+    Examples:
+
+        likelyshot evaluate features.safetensors --method mll cosine --shots 1 5
+
+        likelyshot evaluate F.npz --query dirichlet --alpha 1 --param lambda_max=80 -o results/f
+
+        likelyshot evaluate --method all --tasks 1000 --json > rows.json
+    """
+    with running(as_json) as (screen, start):
+        from likelyshot.binding import bind
+        from likelyshot.cli import inputs
+        from likelyshot.cli.tables import evaluation_table
+        from likelyshot.evaluation import evaluate as run
+        from likelyshot.files import output_folder, write_json
+        from likelyshot.results import environment
+
+        names, every = inputs.methods(method)
+        inputs.check_device(device)
+        params = inputs.params(names, param or [], normalise)
+        chosen = inputs.load(features, split, labels, rectify)
+        statistics = inputs.statistics(features, val, base, calibration, rectify, seed, device)
+        drawn = [
+            inputs.draw(chosen, tasks, ways, count, inputs.plan(query, alpha, total, per_class), seed, overlap)
+            for count in dict.fromkeys(shots)
+        ]
+        folder = output_folder(output) if output is not None else None
+        progress, say = start(len(names) * len(drawn) * tasks)
+        results = []
+        for sample in drawn:
+            for name in names:
+                say(f"{sample.shots}-shot, {name}")
+                try:
+                    bound = bind(name, params[name], statistics, ways=ways, shots=sample.shots)
+                except InputError as error:
+                    if not every:
+                        raise
+                    screen.print(f"left out: {error}", style="yellow", highlight=False, markup=False)
+                    continue
+                results.append(run(bound, chosen, sample, device=device, progress=progress))
+        rows = []
+        for result in results:
+            reference = inputs.reference([other for other in results if other.config["shots"] == result.config["shots"]])
+            gap = result.minus(reference)
+            rows.append(
+                {**result.row(), "minus": {"method": reference.method, "mean": gap.mean, "ci95": gap.ci95}}
+            )
+        if folder is not None:
+            for result in results:
+                result.save(folder / f"{query.value}_{result.config['shots']}shot_{result.method}.json")
+            document = {"command": sys.argv[1:], "environment": environment(), "rows": rows}
+            write_json(folder / "evaluate.json", document)
+    for sample in drawn:
+        mine = [result for result in results if result.config["shots"] == sample.shots]
+        plan = inputs.plan(query, alpha, total, per_class).describe()
+        title = f"{inputs.title(chosen)}: {ways}-way {sample.shots}-shot, {plan}, {tasks:,} tasks"
+        screen.print(evaluation_table(title, mine, inputs.reference(mine)))
+    if folder is not None:
+        screen.print(f"Results and configuration: {folder}", highlight=False)
+    if as_json:
+        print_json(rows)
+
+
+@app.command()
+def sweep(
+    features: FeaturesArgument = None,
+    method: Annotated[str, typer.Option("--method", "-m", help="The method to study.")] = "mll",
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=FIRST:LAST:STEP or NAME=A,B,C; one or two of them. Default: lambda_max=10:100:10."),
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Split to draw tasks from. Default: val, if there is one.")] = None,
+    ways: WaysOption = 5,
+    shots: ShotsOption = [1, 5],  # noqa: B006
+    query: QueryOption = Plan.balanced,
+    alpha: AlphaOption = 2.0,
+    total: TotalOption = 75,
+    per_class: PerClassOption = 15,
+    tasks: TasksOption = 1_000,
+    seed: SeedOption = 0,
+    device: DeviceOption = "cpu",
+    param: ParamOption = None,
+    labels: LabelsOption = None,
+    val: ValOption = None,
+    base: BaseOption = None,
+    normalise: NormaliseOption = True,
+    rectify: RectifyOption = False,
+    overlap: OverlapOption = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for sweep.json and sweep.svg.")
+    ] = Path("results/sweep"),
+    as_json: JsonOption = False,
+) -> None:
+    """A method's accuracy over a grid of its parameters, as a table, JSON and a plot.
+
+    Examples:
+
+        likelyshot sweep --method mll --grid lambda_max=10:100:10
+
+        likelyshot sweep -m mll_transductive --query dirichlet --grid iterations=0,1,2,5,10,20 eta=0.1:0.9:0.2
+    """
+    with running(as_json) as (screen, start):
+        from likelyshot.cli import inputs
+        from likelyshot.cli.tables import sweep_table
+        from likelyshot.features import splits
+        from likelyshot.files import output_folder
+        from likelyshot.packaged import PACKAGED
+        from likelyshot.plots import draw_sweep
+        from likelyshot.sweep import sweep as run
+
+        names, _ = inputs.methods([method])
+        if len(names) != 1:
+            raise InputError(f"a sweep takes one method, got {len(names)}: choose one of {', '.join(names)}")
+        inputs.check_device(device)
+        grids = inputs.grids(names[0], grid or ["lambda_max=10:100:10"])
+        path = features or PACKAGED
+        chosen = inputs.load(path, split or ("val" if "val" in splits(path) else None), labels, rectify)
+        statistics = inputs.statistics(features, val, base, None, rectify, seed, device)
+        drawn = [
+            inputs.draw(chosen, tasks, ways, count, inputs.plan(query, alpha, total, per_class), seed, overlap)
+            for count in dict.fromkeys(shots)
+        ]
+        folder = output_folder(output)
+        points = 1
+        for values in grids.values():
+            points *= len(values)
+        progress, say = start(points * len(drawn) * tasks)
+        say(f"{names[0]}, {' x '.join(grids)}")
+        swept = run(
+            names[0],
+            grids,
+            chosen,
+            drawn,
+            params=inputs.params(names, param or [], normalise)[names[0]],
+            statistics=statistics,
+            device=device,
+            progress=progress,
+        )
+        swept.save(folder / "sweep.json")
+        draw_sweep(swept, folder / "sweep.svg")
+    plan = inputs.plan(query, alpha, total, per_class).describe()
+    screen.print(sweep_table(f"{names[0]} on {inputs.title(chosen)}: {plan}", swept.rows, list(swept.grid)))
+    best = ", ".join(f"{key} = {value}" for key, value in swept.best().items())
+    screen.print(f"Best over the shots: {best}. Saved: {folder}/sweep.json and sweep.svg", highlight=False)
+    if as_json:
+        print_json(list(swept.rows))
+
+
+@app.command("list")
+def list_methods(as_json: JsonOption = False) -> None:
+    """The methods: what each does, needs and comes from."""
+    from rich.table import Table
+
+    from likelyshot.binding import needs, parameters
+    from likelyshot.methods import METHODS
+
+    rows = []
+    for name, function in METHODS.items():
+        lines = (function.__doc__ or "").strip().splitlines()
+        paper = " ".join(" ".join(lines).split("Paper: ")[1].split(" Shapes: ")[0].split())
+        rows.append(
+            {
+                "method": name,
+                "does": lines[0],
+                "needs": needs(name),
+                "parameters": {key: value for key, value in parameters(name).items()},
+                "paper": paper,
+            }
+        )
+    if as_json:
+        print_json(rows)
+        return
+    table = Table(show_lines=True)
+    for heading in ("method", "what it does", "needs", "parameters", "paper"):
+        table.add_column(heading, no_wrap=heading == "method")
+    for row in rows:
+        given = "\n".join(f"{key}={value}" for key, value in row["parameters"].items())
+        wants = {"base_mean": "base features", "calibration": "validation features"}
+        table.add_row(
+            row["method"], row["does"], ", ".join(wants.get(n, n) for n in row["needs"]) or "-", given, row["paper"]
+        )
+    console(as_json).print(table)

@@ -1,0 +1,54 @@
+"""What commands show while and after they run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+Start = Callable[[int], tuple[Callable[[int], None], Callable[[str], None]]]
+
+
+def console(as_json: bool = False) -> Console:
+    """Give the console for tables: standard output, or standard error when that carries JSON."""
+    screen = Console(stderr=as_json)
+    return screen if screen.is_terminal else Console(stderr=as_json, width=120)
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document to standard output."""
+    typer.echo(json.dumps(document, indent=1, allow_nan=False))
+
+
+@contextlib.contextmanager
+def running(as_json: bool) -> Iterator[tuple[Console, Start]]:
+    """Show a progress bar on standard error; Ctrl-C ends with a sentence and exit code 130."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+    def start(total: int) -> tuple[Callable[[int], None], Callable[[str], None]]:
+        task = bar.add_task("", total=total)
+        return (
+            lambda done: bar.advance(task, done),
+            lambda stage: bar.update(task, description=stage),
+        )
+
+    try:
+        with bar:
+            yield console(as_json), start
+    except KeyboardInterrupt:
+        typer.echo("likelyshot: stopped; every file that was written is whole", err=True)
+        sys.exit(130)

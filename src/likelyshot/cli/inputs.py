@@ -1,0 +1,168 @@
+"""From the options of a command to features, tasks, methods and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from likelyshot.binding import Params, Statistics, parameters, parse
+from likelyshot.cli.options import Plan
+from likelyshot.errors import InputError, nearest
+from likelyshot.features import Features, base_mean, splits
+from likelyshot.methods import METHODS
+from likelyshot.methods.calibration import Calibration
+from likelyshot.packaged import PACKAGED
+from likelyshot.results import Result
+from likelyshot.tasks import Balanced, Dirichlet, Tasks, sample_tasks
+
+
+def methods(names: Sequence[str]) -> tuple[list[str], bool]:
+    """Read method names, and whether all were asked for."""
+    chosen = [part for name in names for part in name.replace(",", " ").split()]
+    if "all" in chosen:
+        return list(METHODS), True
+    for name in chosen:
+        if name not in METHODS:
+            raise InputError(f"unknown method {name!r}: {nearest(name, METHODS)}")
+    return list(dict.fromkeys(chosen)), False
+
+
+def params(names: Sequence[str], given: Sequence[str], normalise: bool) -> dict[str, dict[str, Any]]:
+    """Read NAME=VALUE and METHOD.NAME=VALUE into parameters by method."""
+    chosen: dict[str, dict[str, Any]] = {
+        name: {"normalise": False} if not normalise and "normalise" in parameters(name) else {} for name in names
+    }
+    for text in given:
+        key, equals, value = text.partition("=")
+        method, dot, key = key.strip().rpartition(".")
+        if not equals or not key:
+            raise InputError(f"expected a parameter as NAME=VALUE, got {text!r}: for example lambda_max=80")
+        if dot and method not in names:
+            raise InputError(f"{text!r} is for a method that is not evaluated: {nearest(method, names)}")
+        takers = [method] if dot else [name for name in names if key in parameters(name)]
+        if not takers:
+            known = {known for name in names for known in parameters(name)}
+            raise InputError(f"no parameter {key!r} in {', '.join(names)}: {nearest(key, known)}")
+        for name in takers:
+            chosen[name][key] = parse(name, key, value.strip())
+    return chosen
+
+
+def grids(name: str, given: Sequence[str]) -> dict[str, list[Any]]:
+    """Read NAME=FIRST:LAST:STEP and NAME=A,B,C."""
+    chosen: dict[str, list[Any]] = {}
+    for text in given:
+        key, equals, values = text.partition("=")
+        if not equals or not values:
+            raise InputError(f"expected a grid as NAME=FIRST:LAST:STEP or NAME=A,B,C, got {text!r}")
+        chosen[key] = [parse(name, key, value) for value in _points(text, values)]
+    if len(chosen) > 2:
+        raise InputError(f"a sweep draws one or two parameters, got {', '.join(chosen)}: fix the others with --param")
+    return chosen
+
+
+def _points(text: str, values: str) -> list[str]:
+    if ":" not in values:
+        return [value.strip() for value in values.split(",")]
+    try:
+        first, last, step = (float(part) for part in values.split(":"))
+        count = int((last - first) / step + 1e-9) + 1
+        if count < 1 or count > 1_000:
+            raise ValueError
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise InputError(
+            f"expected FIRST:LAST:STEP with 1 to 1,000 points, got {text!r}: for example lambda_max=10:100:10"
+        ) from None
+    return [f"{first + step * i:.10g}" for i in range(count)]
+
+
+def plan(query: Plan, alpha: float, total: int, per_class: int) -> Balanced | Dirichlet:
+    """Make the query plan."""
+    return Dirichlet(total, alpha) if query is Plan.dirichlet else Balanced(per_class)
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that torch does not know or have."""
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise InputError(f"device {device!r} is not to be had on this machine: use --device cpu") from None
+
+
+def load(path: Path | None, split: str | None, labels: Path | None, rectify: bool) -> Features:
+    """Read features, the packaged ones by default."""
+    features = Features.load(path or PACKAGED, split=split, labels=labels)
+    return features.rectified() if rectify else features
+
+
+def statistics(
+    path: Path | None,
+    val: Path | None,
+    base: Path | None,
+    calibration: Path | None,
+    rectify: bool,
+    seed: int,
+    device: str,
+) -> Statistics:
+    """Collect what the file, or others beside it, holds of base and validation classes."""
+    path = path or PACKAGED
+    known = splits(path)
+    found = Statistics(
+        calibration=Calibration.load(calibration) if calibration is not None else None, seed=seed, device=device
+    )
+    if val is not None:
+        has_val = "val" in splits(val)
+        found = replace(found, validation=load(val, "val" if has_val else None, None, rectify))
+    elif "val" in known:
+        found = replace(found, validation=load(path, "val", None, rectify))
+    return replace(found, base_mean=_base_mean(path, base, rectify))
+
+
+def _base_mean(path: Path, base: Path | None, rectify: bool) -> torch.Tensor | None:
+    file = base or path
+    mean = None if rectify else base_mean(file)
+    if mean is not None:
+        return mean
+    split = next((name for name in ("train", "base") if name in splits(file)), None)
+    if split is None and (base is None or splits(file)):
+        if base is None:
+            return None
+        raise InputError(f"expected base features in {base}, found splits {', '.join(splits(base))}: name one 'train'")
+    return load(file, split, None, rectify).vectors.double().mean(0).float()
+
+
+def draw(
+    features: Features,
+    n_tasks: int,
+    ways: int,
+    shots: int,
+    query: Balanced | Dirichlet,
+    seed: int,
+    overlap: bool,
+) -> Tasks:
+    """Sample tasks from features."""
+    return sample_tasks(
+        features.labels,
+        n_tasks=n_tasks,
+        ways=ways,
+        shots=shots,
+        query=query,
+        seed=seed,
+        overlap=overlap,
+        classes=features.classes,
+    )
+
+
+def reference(results: Sequence[Result]) -> Result:
+    """Choose what differences are taken to: Euclidean if it is there, else the first."""
+    return next((result for result in results if result.method == "euclidean"), results[0])
+
+
+def title(features: Features) -> str:
+    """Name features for a table."""
+    file, split = features.source.get("file", "features"), features.source.get("split")
+    return f"{file} ({split})" if split else file

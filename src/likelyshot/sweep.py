@@ -1,0 +1,82 @@
+"""A method's accuracy over a grid of its parameters."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from likelyshot.binding import Statistics, bind
+from likelyshot.evaluation import Progress, evaluate
+from likelyshot.features import Features
+from likelyshot.files import write_json
+from likelyshot.results import environment
+from likelyshot.tasks import Tasks
+
+Grid = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The rows of a sweep: one per point of the grid and number of shots."""
+
+    method: str
+    grid: Grid
+    rows: Sequence[Mapping[str, Any]]
+    config: Mapping[str, Any]
+
+    def best(self) -> dict[str, Any]:
+        """Give the point of the grid with the best accuracy, averaged over the shots; the first of equals."""
+        points = [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
+        return max(points, key=self.mean_at)
+
+    def mean_at(self, point: Mapping[str, Any]) -> float:
+        """Average the accuracy at a point of the grid over the shots."""
+        means = [row["mean"] for row in self.rows if all(row["point"][key] == point[key] for key in point)]
+        return float(sum(means) / len(means))
+
+    def save(self, path: str | Path) -> Path:
+        """Write as JSON."""
+        return write_json(
+            path,
+            {
+                "format": "likelyshot.sweep/1",
+                "method": self.method,
+                "grid": {key: list(values) for key, values in self.grid.items()},
+                "best": self.best(),
+                "rows": list(self.rows),
+                "config": dict(self.config),
+                "environment": environment(),
+            },
+        )
+
+
+def sweep(
+    name: str,
+    grid: Grid,
+    features: Features,
+    tasks: Sequence[Tasks],
+    *,
+    params: Mapping[str, Any] | None = None,
+    statistics: Statistics | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Sweep:
+    """Evaluate a method at every point of a grid, on the same tasks (one `Tasks` per number of shots)."""
+    rows = []
+    for values in itertools.product(*grid.values()):
+        point = dict(zip(grid, values, strict=True))
+        for drawn in tasks:
+            method = bind(
+                name, {**(params or {}), **point}, statistics or Statistics(), ways=drawn.ways, shots=drawn.shots
+            )
+            result = evaluate(method, features, drawn, device=device, progress=progress)
+            rows.append({"point": point, **result.row()})
+    config = {
+        "params": dict(params or {}),
+        "features": {"digest": features.digest, "dim": features.dim, **features.source},
+        "tasks": [drawn.digest for drawn in tasks],
+    }
+    return Sweep(name, grid, rows, config)
