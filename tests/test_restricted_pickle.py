@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import operator
 import os
 import pickle
@@ -18,7 +19,8 @@ from likelyshot import restricted_pickle
 from likelyshot.errors import InputError
 
 PROTOCOLS = range(6)
-DTYPES = "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 >i2 >i4 >f4 >f8 >c8 S3 U4 >U4".split()
+DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "S3", "U4"]
+DTYPES += [">i2", ">i4", ">u8", ">f2", ">f4", ">f8", ">c8", ">U4"]
 
 
 class Call:
@@ -42,7 +44,10 @@ def an_array(dtype: str) -> np.ndarray:
 
 
 def same(a, b) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+    # ours keep the byte order of the file, numpy's own are swapped as they are read
+    return (
+        a.dtype.newbyteorder("=") == b.dtype.newbyteorder("=") and a.shape == b.shape and bool((a == b).all())
+    )
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -196,7 +201,7 @@ def test_arrays_whose_bytes_do_not_fit_are_refused(shape, raw):
 
 def test_only_plain_dtypes():
     assert restricted_pickle.load(array_with((1,), np.dtype("f4"), b"\0\0\0\0")).tolist() == [0.0]
-    for dtype in ("O", "f4,i4", "M8[s]", "m8[s]", "V4", "(2,)f4", "g"):
+    for dtype in ("O", "f4,i4", "M8[s]", "m8[s]", "V4", "g"):
         refused(pickle.dumps(np.zeros(2, dtype)), "dtype|plain data")
     refused(pickle.dumps(np.array([{"a": 1}, Call(os.system, "true")], dtype=object), 4))
     refused(array_with((1,), "f4", b"1234"))
@@ -255,7 +260,7 @@ def test_memory_is_safe():
     itself: list = []
     itself.append((itself,))
     refused(pickle.dumps(itself), "inside itself")
-    refused(b"(" * 0 + b"]" * 50_000 + b"a" * 49_999 + b".")  # far too deep to walk
+    refused(b"]" * 50_000 + b"a" * 49_999 + b".")  # far too deep to walk
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -268,10 +273,8 @@ def test_every_truncation_is_refused(protocol):
 @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda tail: b"\x80\x04" + tail))
 @settings(max_examples=300, deadline=None)
 def test_random_bytes(data):
-    try:
+    with contextlib.suppress(InputError):
         restricted_pickle.load(data)
-    except InputError:
-        pass
 
 
 @given(st.data())
@@ -284,10 +287,8 @@ def test_damaged_pickles(data):
     )
     for _ in range(data.draw(st.integers(1, 3))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with contextlib.suppress(InputError):
         restricted_pickle.load(bytes(whole))
-    except InputError:
-        pass
 
 
 def test_reading_needs_neither_torch_nor_pyarrow():

@@ -394,7 +394,7 @@ def test_plans_describe_themselves():
         ({"shots": 61}, r"class 0 has 60 images, but 61 are needed \(61-shot, Dirichlet\(2\), 75 queries\)"),
         (
             {"query": Dirichlet(500)},
-            "class 0 has 60 images, but 500 queries are needed and 5 such .* only 295",
+            "class 0 has 60 images, but 500 queries are needed and the 5 smallest have 295",
         ),
     ],
 )
@@ -405,9 +405,11 @@ def test_bad_arguments(arguments, message):
 
 @pytest.mark.parametrize(
     "labels",
-    [[], np.zeros((0,), np.int64), np.zeros((4, 2), np.int64), 3, [0.0, 1.0], [True, False], ["a", "b"]]
-    + [torch.zeros(4), torch.zeros(4, dtype=torch.bfloat16), torch.zeros(4, dtype=torch.bool)]
-    + [[2**31, 0], [2**80, 0], np.array([-(2**63), 0])],
+    [
+        *([], np.zeros((0,), np.int64), np.zeros((4, 2), np.int64), 3, [0.0, 1.0], [True, False], ["a", "b"]),
+        *(torch.zeros(4, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.bool)),
+        *([2**31, 0], [2**80, 0], np.array([-(2**63), 0])),
+    ],
 )
 def test_bad_labels(labels):
     with pytest.raises(
@@ -437,7 +439,7 @@ def test_balanced_names_the_first_class_that_is_too_small():
 
 def test_dirichlet_that_can_never_work_names_the_smallest_class():
     labels = np.repeat(np.arange(6), [16, 15, 10, 17, 60, 14])
-    message = "class 'egret' has 10 images, but 75 queries are needed and 5 such classes have only 67: ask for fewer"
+    message = "class 'egret' has 10 images, but 75 queries are needed and the 5 smallest have 67: ask for"
     with pytest.raises(InputError, match=message):
         sample_tasks(labels, classes=["auk", "crow", "egret", "gull", "ibis", "wren"])
 

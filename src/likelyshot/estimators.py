@@ -1,8 +1,9 @@
 """The methods as scikit-learn classifiers: `fit` on the few labelled examples, `predict` the rest.
 
-Each class is a shell around the pure function of `likelyshot.methods` that it names: it checks and encodes what comes
-in, stores the labelled examples, and turns scores into labels and probabilities. numpy arrays, torch tensors, lists
-and pandas tables are welcome; float32 (or anything that fits in it) is computed in float32, all else in float64.
+Each class is a shell around a pure function of `likelyshot.methods`. numpy arrays, torch tensors, lists and
+pandas tables are welcome; what fits in float32 is computed in float32, all else in float64. Parameters:
+`lambda_max` bounds the rates 1 / prototype, `normalise` scales every row to length one first, `temperature`
+divides the scores in `predict_proba`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from torch import Tensor
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.normalise import l2_normalise
 from likelyshot.functional.prototypes import class_means
-from likelyshot.methods import METHODS, Method, combined, mll, mll_transductive
+from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
 from likelyshot.methods.inputs import check_non_negative
@@ -31,29 +33,30 @@ from likelyshot.methods.inputs import check_non_negative
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-#: How to get the statistics that some methods need from other data.
-STATISTICS = {
+_STATISTICS = {
     "base_mean": "the mean feature vector of the base classes",
     "calibration": "likelyshot.calibrate(validation features, tasks)",
 }
 
 
 class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that stores its support and scores queries by a method; subclasses say which."""
+    """A classifier that keeps its support and scores queries by a method; subclasses say which."""
 
+    _name: str
     device: str = "cpu"
     temperature: float
 
     def _method(self) -> Method:
-        """Bind the parameters to the method."""
-        raise NotImplementedError
+        """Bind the method to its parameters."""
+        method = METHODS[self._name]
+        return functools.partial(method, **{key: getattr(self, key) for key in _keywords(method)})
 
     def _metrics(self) -> Collection[str]:
-        """Name the metrics that the method computes, for the tag of non-negative input; must not raise."""
-        return ("mll",)
+        return (self._name,)
 
     def _normalises(self) -> bool:
-        return bool(_keywords(self._method()).get("normalise", False))
+        keywords = _keywords(self._method())
+        return bool(getattr(keywords.get("calibration"), "normalise", keywords.get("normalise", False)))
 
     def _learn(self) -> None:
         """Estimate what the method needs beyond the support."""
@@ -61,253 +64,177 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = not {"mll", "mll_transductive"}.isdisjoint(self._metrics())
+        tags.classifier_tags.poor_score = tags.input_tags.positive_only  # on shifted blobs in the plane
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Store the labelled examples X (s, d) with their classes y (s,), and check that the method takes them."""
+        """Keep the examples X (s, d) with their classes y (s,), and check that the method takes them."""
         X, y = validate_data(self, _array(X), _labels(y))
         check_classification_targets(y)
         self.classes_, self.labels_ = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise InputError(
-                f"few-shot classification needs at least two classes, got only one class, {self.classes_[0]!r}: "
-                "add examples of another"
-            )
-        if self._normalises() and X.shape[1] == 1:
-            raise InputError(
-                "normalised to length one, 1 feature(s) per example all become the same: give more features or turn "
-                "normalise off"
-            )
+            only = f"got only one class, {self.classes_.tolist()[0]!r}: add examples of another"
+            raise InputError(f"few-shot classification needs at least two classes, {only}")
         self.support_ = self._checked(X).copy()
         self._learn()
-        self._probabilities(self._scores(self.support_[:1]))  # a parameter that the method refuses is refused here
+        self._probabilities(self._scores(self.support_[:1]))  # what the method refuses, it refuses here
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Name the class with the highest score for every row of X."""
-        return np.asarray(self.classes_[self._validated_scores(X).argmax(-1)])
+        winners = self._query_scores(X).argmax(-1)
+        return np.asarray(self.classes_[winners])
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Give the method's scores, (q, k), higher is better; of two classes (q,), how far the second is ahead."""
-        scores = self._validated_scores(X)
+        """Give the method's scores (q, k), higher is better; of two classes the second's lead (q,)."""
+        scores = self._query_scores(X)
         return scores if len(self.classes_) > 2 else scores[:, 1] - scores[:, 0]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Give softmax(scores / temperature), (q, k).
 
-        The order is that of the scores, but the values are overconfident when the features depend on each other, as
-        those of a network do: a larger `temperature` tempers them. It is a constant, not yet fitted to the data.
+        The order is that of the scores, but the values are too sure where features depend on each other, as
+        those of a network do: raise `temperature` then. It is a constant; fitting it is left for later.
         """
-        return self._probabilities(self._validated_scores(X))
+        return self._probabilities(self._query_scores(X))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Give the accuracy of `predict(X)`."""
         return float(super().score(X, _labels(y), sample_weight))
 
-    def _validated_scores(self, X: Any) -> NDArray[Any]:
+    def _query_scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self)
         return self._scores(self._checked(validate_data(self, _array(X), reset=False)))
 
     def _checked(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Refuse rows that the method has no score for, and choose the precision."""
+        """Choose the precision, and refuse rows that the method has no score for."""
         X = X.astype(np.float32 if np.can_cast(X.dtype, np.float32) else np.float64, copy=False)
         if self.__sklearn_tags__().input_tags.positive_only:
             check_non_negative(f"Negative values in data: {type(self).__name__}", _tensor(X, X.dtype))
-        zero = np.flatnonzero(~X.any(axis=1)) if self._normalises() else ()
+        if not self._normalises():
+            return X
+        if X.shape[1] == 1:
+            raise InputError("1 feature(s) scaled to length one says nothing: give more, or normalise=False")
+        zero = np.flatnonzero(~X.any(axis=1))
         if len(zero):
             raise InputError(
-                f"row {zero[0]} of X is all zeros, {len(zero)} of {len(X)} are: it has no direction to normalise, so "
-                "drop such rows or turn normalise off (a calibration has its own: calibrate with normalise=False)"
+                f"row {zero[0]} of X is all zeros, {len(zero)} of {len(X)} are: it has no direction to "
+                "normalise, so drop such rows or use normalise=False (in the calibration, if one is given)"
             )
         return X
 
     def _scores(self, query: NDArray[Any]) -> NDArray[Any]:
         dtype = np.result_type(self.support_, query)
-        inputs = [_tensor(self.support_, dtype), _tensor(self.labels_, np.int64), _tensor(query, dtype)]
-        try:
-            inputs = [x.to(self.device) for x in inputs]
-        except (RuntimeError, AssertionError, TypeError) as error:
-            reason = str(error).partition("\n")[0]
-            raise InputError(
-                f"cannot compute {dtype} on device {self.device!r} ({reason}): use device='cpu'"
-            ) from error
-        scores = self._method()(*inputs, n_ways=len(self.classes_))
+        inputs = _tensor(self.support_, dtype), _tensor(self.labels_, np.int64), _tensor(query, dtype)
+        scores = self._method()(*(x.to(self.device) for x in inputs), n_ways=len(self.classes_))
         return np.asarray(scores.detach().cpu().numpy())
 
     def _probabilities(self, scores: NDArray[Any]) -> NDArray[np.float64]:
         if not 0 < self.temperature < float("inf"):
-            raise InputError(f"temperature must be a positive finite number, got {self.temperature}: 1 is the default")
-        behind = (scores - scores.max(-1, keepdims=True)).astype(np.float64)
-        with np.errstate(over="ignore"):  # a small temperature may send the losers to exp(-inf) = 0
-            likelihoods = np.exp(behind / self.temperature)
-        return np.asarray(likelihoods / likelihoods.sum(-1, keepdims=True))
+            raise InputError(f"temperature must be a positive finite number, got {self.temperature}: try 1")
+        exact = torch.from_numpy(scores).double()
+        behind = (exact - exact.amax(-1, keepdim=True)) / self.temperature  # at worst -inf, never NaN
+        return np.asarray(behind.softmax(-1).numpy())
 
 
+@dataclass(eq=False, repr=False)
 class FewShotClassifier(_MethodClassifier):
-    """Any method by its name, or any function `(support, labels, query, *, n_ways, ...) -> scores`.
+    """Any method by its name in `likelyshot.methods.METHODS`, or any function that is called like one.
 
-    Args:
-        method: a key of `likelyshot.methods.METHODS`, or such a function.
-        params: keyword parameters and statistics of the method, e.g. `{"lambda_max": 80.0}` or `{"base_mean": mean}`.
-        temperature: divides the scores in `predict_proba`.
-        device: where to compute, as torch names it.
+    `params` holds keyword parameters and statistics of the method, e.g. `{"lambda_max": 80.0}` or
+    `{"base_mean": mean}`; `device` is where to compute, as torch names it. If the method is transductive,
+    the X of `predict` is one query set (see `TransductiveMLLClassifier`).
 
-    >>> support, labels = [[3.0, 4.0], [4.0, 3.0]], ["high", "wide"]
-    >>> FewShotClassifier("cosine").fit(support, labels).predict([[6.0, 8.5]]).tolist()
+    >>> FewShotClassifier("cosine").fit([[3, 4], [4, 3]], ["high", "wide"]).predict([[6, 8.5]]).tolist()
     ['high']
     """
 
-    def __init__(
-        self,
-        method: str | Method = "mll",
-        params: Mapping[str, Any] | None = None,
-        temperature: float = 1.0,
-        device: str = "cpu",
-    ) -> None:
-        self.method = method
-        self.params = params
-        self.temperature = temperature
-        self.device = device
+    method: str | Method = "mll"
+    params: Mapping[str, Any] | None = None
+    temperature: float = 1.0
+    device: str = "cpu"
 
     def _method(self) -> Method:
-        if isinstance(self.method, str):
-            if self.method not in METHODS:
-                raise InputError(f"unknown method {self.method!r}: {nearest(self.method, METHODS)}")
-            method = METHODS[self.method]
-        elif callable(self.method):
-            method = self.method
-        else:
-            raise InputError(
-                f"expected the name of a method or a function, got {self.method!r}: {nearest('', METHODS)}"
-            )
-        name, params = _name(method), dict(self.params or {})
-        keywords = _keywords(method)
-        takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(method).parameters.values())
+        method = self.method if callable(self.method) else METHODS.get(str(self.method))
+        if method is None:
+            raise InputError(f"unknown method {self.method!r}: {nearest(str(self.method), METHODS)}")
+        name, params, keywords = _name(method), dict(self.params or {}), _keywords(method)
         for given in params:
-            if given not in keywords and not takes_any:
+            if given not in keywords:
                 raise InputError(f"{name} has no parameter {given!r}: {nearest(str(given), keywords)}")
-        for needed, default in keywords.items():
-            if default is inspect.Parameter.empty and needed not in params:
-                how = STATISTICS.get(needed, "...")
-                raise InputError(f"{name} needs {needed}: give it as params={{{needed!r}: value}}, value = {how}")
+        for key, default in keywords.items():
+            if key not in params and default is inspect.Parameter.empty:
+                how = _STATISTICS.get(key, "...")
+                raise InputError(f"{name} needs {key}: give it as params={{{key!r}: value}}, value = {how}")
         if "calibration" in params:
             _check_calibration(params["calibration"])
-        return functools.partial(method, **{k: _statistic(v) for k, v in params.items()})
+        tensors = {k: torch.tensor(v) for k, v in params.items() if isinstance(v, (np.ndarray, list))}
+        return functools.partial(method, **params | tensors)
 
     def _metrics(self) -> Collection[str]:
         calibration = (self.params or {}).get("calibration")
         return calibration.metrics if isinstance(calibration, Calibration) else (_name(self.method),)
 
-    def _normalises(self) -> bool:
-        calibration = _keywords(self._method()).get("calibration")
-        return calibration.normalise if isinstance(calibration, Calibration) else super()._normalises()
 
-
+@dataclass(eq=False, repr=False)
 class MLLClassifier(_MethodClassifier):
-    """Maximum log-likelihood of exponential features (`likelyshot.methods.mll`), each row of X on its own.
+    """Maximum log-likelihood of exponential features (`likelyshot.methods.mll`), every row on its own.
 
-    Args:
-        lambda_max: upper bound of the rates 1 / prototype.
-        normalise: L2-normalise every row first.
-        temperature: divides the scores in `predict_proba`.
-
-    >>> classifier = MLLClassifier().fit([[3.0, 4.0], [4.0, 3.0]], ["high", "wide"])
-    >>> classifier.predict([[6.0, 8.5]]).tolist()
+    >>> MLLClassifier().fit([[3, 4], [4, 3]], ["high", "wide"]).predict([[6, 8.5]]).tolist()
     ['high']
     """
 
-    def __init__(self, lambda_max: float = 40.0, normalise: bool = True, temperature: float = 1.0) -> None:
-        self.lambda_max = lambda_max
-        self.normalise = normalise
-        self.temperature = temperature
-
-    def _method(self) -> Method:
-        return functools.partial(mll, lambda_max=self.lambda_max, normalise=self.normalise)
+    lambda_max: float = 40.0
+    normalise: bool = True
+    temperature: float = 1.0
+    _name = "mll"
 
 
+@dataclass(eq=False, repr=False)
 class TransductiveMLLClassifier(_MethodClassifier):
     """Maximum log-likelihood whose prototypes follow the queries (`likelyshot.methods.mll_transductive`).
 
-    The X of `predict`, `predict_proba`, `decision_function` and `score` is one query set: the result of a row depends
-    on all rows of that X, so give all that is to be classified at once. Their order does not matter.
+    The X of `predict`, `predict_proba`, `decision_function` and `score` is one query set: what a row gets
+    depends on all rows of that X, so give all that is to be classified at once; their order does not matter.
+    `iterations` updates move a prototype by the fraction `eta` to its queries; 0 are `MLLClassifier`.
 
-    Args:
-        lambda_max: upper bound of the rates 1 / prototype.
-        iterations: updates of the prototypes; 0 is `MLLClassifier`.
-        eta: how far a prototype moves towards its queries in one update, 0..1.
-        normalise: L2-normalise every row first.
-        temperature: divides the scores in `predict_proba`.
-
-    >>> classifier = TransductiveMLLClassifier().fit([[3.0, 4.0], [4.0, 3.0]], ["high", "wide"])
-    >>> classifier.predict([[6.0, 8.5], [3.0, 4.1], [3.0, 2.0]]).tolist()
+    >>> classifier = TransductiveMLLClassifier().fit([[3, 4], [4, 3]], ["high", "wide"])
+    >>> classifier.predict([[6, 8.5], [3, 4.1], [3, 2]]).tolist()
     ['high', 'high', 'wide']
     """
 
-    def __init__(
-        self,
-        lambda_max: float = 40.0,
-        iterations: int = 10,
-        eta: float = 0.5,
-        normalise: bool = True,
-        temperature: float = 1.0,
-    ) -> None:
-        self.lambda_max = lambda_max
-        self.iterations = iterations
-        self.eta = eta
-        self.normalise = normalise
-        self.temperature = temperature
-
-    def _method(self) -> Method:
-        return functools.partial(
-            mll_transductive,
-            lambda_max=self.lambda_max,
-            iterations=self.iterations,
-            eta=self.eta,
-            normalise=self.normalise,
-        )
+    lambda_max: float = 40.0
+    iterations: int = 10
+    eta: float = 0.5
+    normalise: bool = True
+    temperature: float = 1.0
+    _name = "mll_transductive"
 
 
+@dataclass(eq=False, repr=False)
 class CombinedClassifier(_MethodClassifier):
-    """One to three metrics through their joint Gaussians (`likelyshot.methods.combined`), in `calibration_` once fitted.
+    """One to three metrics through their joint Gaussians (`likelyshot.methods.combined`).
 
-    Without a `calibration` the Gaussians come from the support by leave-one-out: every example of a class with two or
-    more is scored against its class without it (right pairs) and against all other classes (wrong pairs). Its class
-    then has one shot fewer than at prediction, so the classes look a little less compact than they are, and a
-    calibration on validation tasks is better where there are any.
+    A `calibration` by `likelyshot.calibrate` must fit the ways, shots (examples / classes) and dimension; its
+    metrics, lambda_max and normalise then hold instead of those given here. Without one, `fit` makes one from
+    the support by leave-one-out: every example of a class with two or more is scored against its class
+    without it (right pairs) and against the others (wrong pairs). Its class then lacks a shot that it has at
+    prediction and looks less compact than it is: calibrate on validation tasks if you have any.
 
-    Args:
-        calibration: what `likelyshot.calibrate` made for as many ways, shots (examples / classes) and dimensions;
-            its `metrics`, `lambda_max` and `normalise` then hold instead of those given here.
-        metrics: of "euclidean", "cosine" and "mll".
-        rule: "youden", "closest" or "concordance".
-        lambda_max: upper bound of the rates 1 / prototype in "mll".
-        normalise: L2-normalise every row first.
-        temperature: divides the scores in `predict_proba`.
-
-    >>> support = [[3.0, 4.0], [3.0, 4.2], [2.9, 4.0], [4.0, 3.0], [4.2, 3.1], [4.0, 2.0]]
-    >>> classifier = CombinedClassifier(metrics=("cosine", "mll")).fit(support, ["high"] * 3 + ["wide"] * 3)
-    >>> classifier.predict([[6.0, 8.5]]).tolist()
+    >>> support, labels = [[3, 4], [3, 4.2], [2.9, 4], [4, 3], [4.2, 3.1], [4, 2]], ["high"] * 3 + ["wide"] * 3
+    >>> CombinedClassifier(metrics=("cosine", "mll")).fit(support, labels).predict([[6, 8.5]]).tolist()
     ['high']
     """
 
-    def __init__(
-        self,
-        calibration: Calibration | None = None,
-        metrics: Sequence[str] = METRICS,
-        rule: str = "youden",
-        lambda_max: float = 40.0,
-        normalise: bool = True,
-        temperature: float = 1.0,
-    ) -> None:
-        self.calibration = calibration
-        self.metrics = metrics
-        self.rule = rule
-        self.lambda_max = lambda_max
-        self.normalise = normalise
-        self.temperature = temperature
+    calibration: Calibration | None = None
+    metrics: Sequence[str] = METRICS
+    rule: str = "youden"
+    lambda_max: float = 40.0
+    normalise: bool = True
+    temperature: float = 1.0
 
     def _method(self) -> Method:
-        return functools.partial(combined, calibration=self.calibration_, rule=self.rule)
+        return functools.partial(METHODS["combined"], calibration=self.calibration_, rule=self.rule)
 
     def _metrics(self) -> Collection[str]:
         return self.metrics if self.calibration is None else getattr(self.calibration, "metrics", ())
@@ -316,77 +243,54 @@ class CombinedClassifier(_MethodClassifier):
         return self.normalise if self.calibration is None else _check_calibration(self.calibration).normalise
 
     def _learn(self) -> None:
-        self.calibration_ = self.calibration if self.calibration is not None else self._leave_one_out()
+        self.calibration_ = self._leave_one_out() if self.calibration is None else self.calibration
 
     def _leave_one_out(self) -> Calibration:
         for metric in self.metrics:
             if metric not in METRICS:
-                raise InputError(f"unknown metric {metric!r} for the combined metric: {nearest(metric, METRICS)}")
-        x, y, ways = _tensor(self.support_, np.float64), _tensor(self.labels_, np.int64), len(self.classes_)
-        shots = y.bincount(minlength=ways)[y]  # (s,)
-        several = shots > 1
-        if int(several.sum()) <= len(self.metrics):
+                raise InputError(f"unknown metric {metric!r}: {nearest(metric, METRICS)}")
+        x, y = _tensor(self.support_, np.float64), _tensor(self.labels_, np.int64)
+        ways, n = len(self.classes_), len(self.metrics)
+        shots = y.bincount()[y].unsqueeze(-1)  # (s, 1)
+        used = (shots > 1).flatten()  # (s,)
+        if (count := int(used.sum())) <= n:
             raise InputError(
-                f"to calibrate {len(self.metrics)} metrics by leaving one out takes at least {len(self.metrics) + 1} "
-                f"examples of classes with two or more, got {int(several.sum())}: label more, or give "
-                "calibration=likelyshot.calibrate(validation features, tasks)"
+                f"to calibrate {n} metrics by leaving one out takes {n + 1} examples or more of classes that "
+                f"have two, got {count}: label more, or give calibration={_STATISTICS['calibration']}"
             )
         x = l2_normalise(x) if self.normalise else x
-        score = functools.partial(
-            score_columns, metrics=self.metrics, lambda_max=self.lambda_max, normalise=False
-        )  # of prototypes, which are a support of one each
-        columns = score(x, y, x, n_ways=ways)  # (s, k, n)
-        others = (shots.unsqueeze(-1) * class_means(x, y, ways)[y] - x) / (shots - 1).clamp_min(1).unsqueeze(-1)
-        others = others.maximum(x.amin(0))  # as every mean is, but for rounding: nothing becomes negative
-        own = score(others.unsqueeze(-2), y.new_zeros(1), x.unsqueeze(-2), n_ways=1)  # (s, 1, 1, n)
+        kind: dict[str, Any] = {"metrics": self.metrics, "lambda_max": self.lambda_max}
+        columns = score_columns(x, y, x, n_ways=ways, normalise=False, **kind)  # (s, k, n)
+        rest = (shots * class_means(x, y, ways)[y] - x) / (shots - 1).clamp_min(1)  # (s, d), class without x
+        rest = rest.maximum(x.amin(0))  # true but for rounding, which must not make it negative
+        own = score_columns(rest[:, None], y.new_zeros(1), x[:, None], n_ways=1, normalise=False, **kind)
         columns[torch.arange(len(y)), y] = own[:, 0, 0]
-        return fit_calibration(
-            columns[several],
-            y[several],
-            metrics=self.metrics,
-            shots=len(y) / ways,
-            dims=(x.shape[-1],) * len(self.metrics),
-            lambda_max=self.lambda_max,
-            normalise=self.normalise,
-        )
+        task: dict[str, Any] = {"shots": len(y) / ways, "dims": (x.shape[-1],) * n}
+        return fit_calibration(columns[used], y[used], normalise=self.normalise, **task, **kind)
 
 
 def _array(values: Any) -> Any:
     """Turn a tensor into an array that scikit-learn can check; leave everything else to it."""
-    if not isinstance(values, Tensor):
-        return values
-    values = values.detach().cpu()
-    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    if isinstance(values, Tensor):
+        values = (values.float() if values.dtype == torch.bfloat16 else values).detach().cpu().numpy()
+    return values
 
 
 def _labels(y: Any) -> Any:
-    """As `_array`, and numbers and truth values in an object array out of it: scikit-learn takes only strings there."""
+    """Free numbers and truth values from an object array, in which scikit-learn takes only strings."""
     y = _array(y)
-    if getattr(y, "dtype", None) != object:
+    if getattr(y, "dtype", None) != np.dtype(object):
         return y
-    y = np.asarray(y)
-    kinds = {type(label) for label in y.flat}
-    plain = np.array(y.tolist())
-    if plain.dtype.kind in "biuf":
+    if (plain := np.array(list(y))).dtype.kind in "biuf":
         return plain
-    if len(kinds) > 1:
-        raise InputError(
-            f"expected labels of one type, got {', '.join(sorted(kind.__name__ for kind in kinds))}: convert them to "
-            "strings, and drop examples without a label"
-        )
+    if kinds := {type(label).__name__ for label in np.ravel(y)} - {"str", "str_"}:
+        raise InputError(f"expected labels all strings or all numbers, got some {', '.join(sorted(kinds))}")
     return y
 
 
 def _tensor(array: NDArray[Any], dtype: Any) -> Tensor:
-    """Share the array's memory where torch can, which wants it writable, contiguous and in native byte order."""
+    """Share the array's memory where torch can: if writable, contiguous and in native byte order."""
     return torch.from_numpy(np.require(array, dtype, ["C", "W"]))
-
-
-def _statistic(value: Any) -> Any:
-    """Turn numbers in an array or list into a tensor."""
-    if isinstance(value, np.ndarray) or (isinstance(value, list) and np.asarray(value).dtype.kind in "biuf"):
-        return torch.tensor(np.asarray(value))
-    return value
 
 
 def _name(method: Any) -> str:
@@ -396,18 +300,15 @@ def _name(method: Any) -> str:
 
 
 def _keywords(method: Method) -> dict[str, Any]:
-    """The keyword parameters of a method with their values, `Parameter.empty` where there is none."""
-    return {
-        name: parameter.default
-        for name, parameter in inspect.signature(method).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and name != "n_ways"
-    }
+    """Map the keyword parameters of a method to their values, `Parameter.empty` where there is none."""
+    parameters = inspect.signature(method).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "n_ways"}
 
 
 def _check_calibration(calibration: Any) -> Calibration:
     if not isinstance(calibration, Calibration):
         raise InputError(
             f"expected a likelyshot.Calibration, got {type(calibration).__name__}: make one with "
-            "likelyshot.calibrate(validation features, tasks), or read one with likelyshot.Calibration.load(path)"
+            f"{_STATISTICS['calibration']}, or read one with likelyshot.Calibration.load(path)"
         )
     return calibration

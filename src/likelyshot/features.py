@@ -118,7 +118,7 @@ class Features:
             values = [place[value] for value in values]
         try:
             ids = torch.tensor(values, dtype=torch.int64, device=tensor.device)
-        except (RuntimeError, OverflowError):
+        except (RuntimeError, OverflowError, ValueError):
             raise InputError("expected labels of 64 bits, but got larger: number classes from 0") from None
         return cls(tensor, ids, tuple(names), dict(source or {}))
 
@@ -306,10 +306,10 @@ def _open_safetensors(path: Path) -> _File:
 
 def _open_npz(path: Path) -> _File:
     def read(name: str) -> Any:
-        with np.load(path, allow_pickle=False) as file, _without_objects():
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file, _without_objects():
             return file[name]
 
-    with np.load(path, allow_pickle=False) as file:
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         return _named(file.files, read)
 
 
@@ -443,8 +443,7 @@ def _open_table(table: Any, is_text: bool) -> _File:
             vectors = np.column_stack(numbers)
         else:
             vectors = _lists(vectors)
-        vectors = vectors[rows].astype(np.float32 if is_text else vectors.dtype)
-        return _Part(vectors, labels, expected=f"a column named {', '.join(LABEL_COLUMNS[:-1])} or y")
+        return _Part(vectors[rows], labels, expected=f"a column named {', '.join(LABEL_COLUMNS[:-1])} or y")
 
     if not len(table):
         raise InputError("expected rows of features, but got none: write the file again")
@@ -490,13 +489,13 @@ def _numbers(name: str, column: Any) -> Any:
         return None
     with suppress(ArrowInvalid):
         if not column.null_count:
-            return column.cast(float64()).to_numpy()
+            return column.cast(float64()).to_numpy().astype(np.float32)
     cells = column.to_pylist()
     numbers = [_number(cell) for cell in cells]
     if None in numbers and (numbers.count(None) < len(numbers) or not any(cells)):
         bad = numbers.index(None)
         raise _wrong(bad, f"a number in column {name!r}", repr(cells[bad]) if cells[bad] else "an empty cell")
-    return None if None in numbers else np.array(numbers)
+    return None if None in numbers else np.array(numbers, dtype=np.float32)
 
 
 def _lists(column: Any) -> Any:
@@ -504,7 +503,7 @@ def _lists(column: Any) -> Any:
     if _is_text(column):
         texts = [cell.strip(" \t\r\n[]()") for cell in _cells("embedding", column)]
         words = [re.split(r"\s*[,;\s]\s*", text) for text in texts]
-        rows = [np.array([_number(word) for word in row], dtype=float) for row in words]
+        rows = [np.array([_number(word) for word in row], dtype=np.float32) for row in words]
     elif hasattr(column.type, "value_type"):
         rows = [np.empty(0) if row is None else np.asarray(row) for row in column.to_numpy()]
     else:
@@ -523,9 +522,10 @@ def _read_pickle(path: Path) -> object:
 def _read_torch(path: Path) -> object:
     try:
         held: object = torch.load(path, map_location="cpu", weights_only=True)
-    except UnpicklingError as error:
-        reason = " ".join(str(error).split())[:160]
-        raise InputError(f"expected plain tensors, but got {reason!r}: save them as safetensors") from None
+    except UnpicklingError as error:  # torch's own advice, weights_only=False, is not for files of others
+        found = re.search(r"GLOBAL ([\w.]+)", str(error))
+        got = found[1] if found else "something else"
+        raise InputError(f"expected plain tensors, but got {got}: save them as safetensors") from error
     return held
 
 

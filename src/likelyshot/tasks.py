@@ -264,7 +264,7 @@ def _check_sizes(sizes: Ints, names: list[str], ways: int, shots: int, plan: Pla
     smallest = sizes.argsort(kind="stable")[:ways]
     room = (sizes[smallest] - reserved).sum()
     if not len(short) and isinstance(plan, Dirichlet) and room < plan.total:
-        short, needed = smallest, f"{plan.total} queries are needed and {ways} such classes have only {room}"
+        short, needed = smallest, f"{plan.total} queries are needed and the {ways} smallest have {room}"
     if len(short):
         raise InputError(f"class {names[short[0]]} has {sizes[short[0]]} images, but {needed}: {_REMEDY}")
 

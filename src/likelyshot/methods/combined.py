@@ -112,8 +112,8 @@ def _closest(log_tp: Tensor, log_fn: Tensor, log_tn: Tensor, log_fp: Tensor) -> 
 
 
 def _concordance(log_tp: Tensor, log_fn: Tensor, log_tn: Tensor, log_fp: Tensor) -> Tensor:
-    """P_tp (1 - P_fp), as its logarithm."""
-    return log_tp + log_tn
+    """C = P_tp (1 - P_fp), as log C / (1 - C)."""
+    return log_tp + log_tn - torch.logaddexp(log_fn, log_tp + log_fp)
 
 
 #: Decision rules, each an increasing function of the published index in which the tails do not round to a tie:

@@ -1,0 +1,146 @@
+"""What every method promises, whatever it computes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from likelyshot import calibrate, sample_tasks
+from likelyshot.features import Features
+from likelyshot.methods import METHODS
+from likelyshot.tasks import Balanced
+
+WAYS, SHOTS, DIM = 4, 3, 24
+
+
+def draw(seed: int, *batch: int, queries: int = 11, dtype: torch.dtype = torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.rand(*batch, WAYS, DIM, generator=generator, dtype=dtype)
+    labels = torch.arange(WAYS).repeat_interleave(SHOTS)
+    support = torch.rand(*batch, WAYS * SHOTS, DIM, generator=generator, dtype=dtype) * centres[..., labels, :]
+    truth = torch.randint(WAYS, (queries,), generator=generator)
+    query = torch.rand(*batch, queries, DIM, generator=generator, dtype=dtype) * centres[..., truth, :]
+    return support, labels, query
+
+
+@functools.cache
+def method(name: str):
+    """A method with the statistics that it needs."""
+    generator = torch.Generator().manual_seed(99)
+    labels = torch.arange(200) % 10
+    vectors = torch.rand(200, DIM, generator=generator) * torch.rand(10, DIM, generator=generator)[labels]
+    base = Features.from_arrays(vectors, labels)
+    tasks = sample_tasks(labels, n_tasks=30, ways=WAYS, shots=SHOTS, query=Balanced(5), seed=1)
+    statistics = {
+        "base_mean": lambda: base.vectors.mean(0),
+        "calibration": lambda: calibrate(base, tasks),
+    }
+    parameters = inspect.signature(METHODS[name]).parameters
+    needed = {key: make() for key, make in statistics.items() if key in parameters}
+    return functools.partial(METHODS[name], n_ways=WAYS, **needed)
+
+
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+@every_method
+def test_batch_equals_loop(name):
+    support, labels, query = draw(0, 2, 3)
+    together = method(name)(support, labels, query)
+    assert together.shape == (2, 3, 11, WAYS)
+    for i in range(2):
+        for j in range(3):
+            alone = method(name)(support[i, j], labels, query[i, j])
+            torch.testing.assert_close(together[i, j], alone, rtol=1e-9, atol=1e-9)
+
+
+@every_method
+def test_labels_may_differ_between_tasks(name):
+    support, labels, query = draw(1, 2)
+    flipped = torch.stack([labels, WAYS - 1 - labels])
+    scores = method(name)(support, flipped, query)
+    torch.testing.assert_close(scores[0], method(name)(support[0], labels, query[0]))
+    torch.testing.assert_close(scores[1], method(name)(support[1], labels, query[1]).flip(-1))
+
+
+@every_method
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 1000), data=st.data())
+def test_permuting_classes_support_or_queries_permutes_the_scores(name, seed, data):
+    support, labels, query = draw(seed)
+    classes = torch.tensor(data.draw(st.permutations(range(WAYS))))
+    rows = torch.tensor(data.draw(st.permutations(range(len(labels)))))
+    queries = torch.tensor(data.draw(st.permutations(range(len(query)))))
+    scores = method(name)(support, labels, query)
+    again = method(name)(support[rows], classes[labels][rows], query[queries])
+    torch.testing.assert_close(again[:, classes], scores[queries], rtol=1e-8, atol=1e-8)
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtype_is_kept_and_inputs_are_unchanged(name, dtype):
+    inputs = draw(2, dtype=dtype)
+    copies = [x.clone() for x in inputs]
+    scores = method(name)(*inputs)
+    assert scores.dtype == (torch.float64 if name == "combined" else dtype)
+    assert all(torch.equal(x, copy) for x, copy in zip(inputs, copies, strict=True))
+
+
+@every_method
+def test_half_precision_is_computed_in_single(name):
+    support, labels, query = draw(3, dtype=torch.float32)
+    scores = method(name)(support.half(), labels, query.half())
+    torch.testing.assert_close(scores, method(name)(support.half().float(), labels, query.half().float()))
+
+
+@every_method
+def test_a_second_call_gives_the_same(name):
+    inputs = draw(4)
+    assert torch.equal(method(name)(*inputs), method(name)(*inputs))
+
+
+@every_method
+@pytest.mark.parametrize("value", [0.0, 1e-300, 1e-30, 1.0, 1e30, 1e200])
+def test_zero_tiny_equal_and_huge_features_stay_finite(name, value):
+    support, labels, query = draw(5)
+    support, query = support.clone(), query.clone()
+    support[0], query[0], query[1] = value, value, 0
+    scores = method(name)(support, labels, query)
+    assert scores.isfinite().all()
+
+
+@every_method
+def test_a_class_without_support_and_a_single_query_stay_finite(name):
+    support, labels, query = draw(6)
+    absent = torch.where(labels == 1, 0, labels)
+    assert method(name)(support, absent, query[:1]).isfinite().all()
+
+
+@every_method
+def test_other_dimensions_are_refused(name):
+    support, labels, query = draw(7)
+    with pytest.raises(ValueError, match="dimension"):
+        method(name)(support, labels, query[:, :-1])
+
+
+@pytest.mark.parametrize("name", ["euclidean", "cosine", "mll", "simpleshot"])
+def test_inductive_methods_are_differentiable(name):
+    support, labels, query = draw(8, queries=2)
+    support, query = support[:, :5].clone() + 0.1, query[:, :5].clone() + 0.1
+    function = METHODS[name]
+    extra = {"base_mean": torch.full((5,), 0.1, dtype=torch.float64)} if name == "simpleshot" else {}
+    assert torch.autograd.gradcheck(
+        lambda s, q: function(s, labels, q, n_ways=WAYS, **extra),
+        (support.requires_grad_(), query.requires_grad_()),
+    )
+
+
+@pytest.mark.parametrize("name", ["euclidean", "cosine", "mll"])
+def test_inductive_scores_do_not_depend_on_the_other_queries(name):
+    support, labels, query = draw(9)
+    torch.testing.assert_close(method(name)(support, labels, query)[:3], method(name)(support, labels, query[:3]))

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from likelyshot.methods import METHODS
+from likelyshot.methods.mll import mll
+
+
+def sample(seed=0, shots=3, ways=4, queries=9, dim=20):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(ways).repeat_interleave(shots)
+    support = torch.rand(ways * shots, dim, generator=generator, dtype=torch.float64) ** 3
+    query = torch.rand(queries, dim, generator=generator, dtype=torch.float64) ** 3
+    return support, labels, query
+
+
+def oracle(support, labels, query, ways, lambda_max, normalise):
+    """Equations 3 to 6 with loops and SciPy's exponential distribution."""
+    support, query = support.numpy(), query.numpy()
+    if normalise:
+        support = support / np.linalg.norm(support, axis=1, keepdims=True)
+        query = query / np.linalg.norm(query, axis=1, keepdims=True)
+    scores = np.zeros((len(query), ways))
+    for k in range(ways):
+        mine = support[labels.numpy() == k]
+        for q, x in enumerate(query):
+            for i in range(support.shape[1]):
+                mean = mine[:, i].sum() / len(mine)
+                rate = min(1 / mean, lambda_max) if mean > 0 else lambda_max
+                scores[q, k] += stats.expon.logpdf(x[i], scale=1 / rate)
+    return torch.tensor(scores)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("lambda_max", [3.0, 40.0])
+def test_equals_the_log_likelihood_of_scipy(lambda_max, normalise):
+    support, labels, query = sample()
+    scores = mll(support, labels, query, n_ways=4, lambda_max=lambda_max, normalise=normalise)
+    torch.testing.assert_close(scores, oracle(support, labels, query, 4, lambda_max, normalise))
+
+
+def test_unequal_shots():
+    support, labels, query = sample()
+    labels = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 3])
+    scores = mll(support, labels, query, n_ways=4)
+    torch.testing.assert_close(scores, oracle(support, labels, query, 4, 40.0, True))
+
+
+def test_defaults_are_the_papers():
+    support, labels, query = sample()
+    assert torch.equal(
+        mll(support, labels, query, n_ways=4), mll(support, labels, query, n_ways=4, lambda_max=40.0, normalise=True)
+    )
+
+
+@pytest.mark.parametrize("name", ["mll", "mll_transductive"])
+def test_negative_features_are_refused_with_the_remedy(name):
+    support, labels, query = sample()
+    for bad in ((-support, labels, query), (support, labels, -query)):
+        with pytest.raises(ValueError, match=r"non-negative.*relu\(x\), relu\(-x\)"):
+            METHODS[name](*bad, n_ways=4)
+
+
+@pytest.mark.parametrize("name", ["mll", "mll_transductive"])
+@pytest.mark.parametrize("lambda_max", [0.0, -1.0, math.nan, math.inf])
+def test_nonsense_lambda_max_is_refused(name, lambda_max):
+    with pytest.raises(ValueError, match="lambda_max must be"):
+        METHODS[name](*sample(), n_ways=4, lambda_max=lambda_max)
+
+
+def test_gradients_are_finite_where_prototypes_are_zero():
+    support, labels, query = sample()
+    support[:, :5] = 0
+    support.requires_grad_()
+    loss = torch.nn.functional.cross_entropy(mll(support, labels, query, n_ways=4), torch.zeros(9, dtype=torch.long))
+    loss.backward()
+    assert support.grad is not None
+    assert support.grad.isfinite().all()
+    assert support.grad.abs().sum() > 0
