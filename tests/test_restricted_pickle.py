@@ -45,9 +45,7 @@ def an_array(dtype: str) -> np.ndarray:
 
 def same(a, b) -> bool:
     # ours keep the byte order of the file, numpy's own are swapped as they are read
-    return (
-        a.dtype.newbyteorder("=") == b.dtype.newbyteorder("=") and a.shape == b.shape and bool((a == b).all())
-    )
+    return a.dtype.newbyteorder("=") == b.dtype.newbyteorder("=") and a.shape == b.shape and bool((a == b).all())
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -71,9 +69,7 @@ def test_arrays_equal_those_of_pickle(dtype, protocol):
 def test_transposed_arrays_of_three_axes(protocol):
     array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     for axes in [(0, 2, 1), (1, 0, 2), (2, 0, 1), (2, 1, 0)]:
-        assert same(
-            restricted_pickle.load(pickle.dumps(array.transpose(axes), protocol)), array.transpose(axes)
-        )
+        assert same(restricted_pickle.load(pickle.dumps(array.transpose(axes), protocol)), array.transpose(axes))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -142,8 +138,7 @@ def test_a_shared_array_stays_one_array():
 def test_functions_are_refused_by_name(function, args, name, protocol, tmp_path):
     trace = tmp_path / "trace"
     args = tuple(
-        arg.replace("{!r}", repr(str(trace))).replace("{}", str(trace)) if isinstance(arg, str) else arg
-        for arg in args
+        arg.replace("{!r}", repr(str(trace))).replace("{}", str(trace)) if isinstance(arg, str) else arg for arg in args
     )
     refused(pickle.dumps({"a": Call(function, *args)}, protocol), name)
     assert not trace.exists()
@@ -281,9 +276,7 @@ def test_random_bytes(data):
 @settings(max_examples=300, deadline=None)
 def test_damaged_pickles(data):
     whole = bytearray(
-        pickle.dumps(
-            {1: [np.ones(2, np.float32)], "b": np.arange(3.0)}, data.draw(st.sampled_from(PROTOCOLS))
-        )
+        pickle.dumps({1: [np.ones(2, np.float32)], "b": np.arange(3.0)}, data.draw(st.sampled_from(PROTOCOLS)))
     )
     for _ in range(data.draw(st.integers(1, 3))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))

@@ -144,8 +144,7 @@ def test_every_image_can_be_used():
     sizes=st.lists(st.integers(1, 25), min_size=1, max_size=7),
     ways=st.integers(2, 6),
     shots=st.integers(1, 6),
-    query=st.builds(Balanced, st.integers(1, 10))
-    | st.builds(Dirichlet, st.integers(1, 40), st.floats(0.05, 50)),
+    query=st.builds(Balanced, st.integers(1, 10)) | st.builds(Dirichlet, st.integers(1, 40), st.floats(0.05, 50)),
     seed=st.integers(0, 2**70),
     overlap=st.booleans(),
 )
@@ -154,9 +153,7 @@ def test_valid_or_refused_for_a_reason(sizes, ways, shots, query, seed, overlap)
     n_query = query.total if isinstance(query, Dirichlet) else ways * query.per_class
     room = sorted(size - (0 if overlap else shots) for size in sizes)
     try:
-        tasks = sample_tasks(
-            labels, n_tasks=20, ways=ways, shots=shots, query=query, seed=seed, overlap=overlap
-        )
+        tasks = sample_tasks(labels, n_tasks=20, ways=ways, shots=shots, query=query, seed=seed, overlap=overlap)
     except InputError as error:
         if "draws for one task" in str(error):
             return  # so improbable that the bound was reached
@@ -263,9 +260,7 @@ def test_order_of_queries_does_not_tell_their_class(query):
     for position in (0, 1, 37, 74):
         assert stats.chisquare(np.bincount(ways[:, position], minlength=5)).pvalue > 0.001
     counts = counts_of(tasks)
-    expected = (counts * (counts - 1)).sum(1) / (
-        75 * 74
-    )  # share of neighbours of one class, given the counts
+    expected = (counts * (counts - 1)).sum(1) / (75 * 74)  # share of neighbours of one class, given the counts
     excess = (ways[:, 1:] == ways[:, :-1]).mean(1) - expected
     assert abs(excess.mean()) < 4 * excess.std() / math.sqrt(len(tasks))
     assert excess.std() > 0  # not the same order everywhere
@@ -333,9 +328,7 @@ def test_overlap_is_as_large_as_expected_and_off_by_default():
     for shots in (1, 5):
         tasks = sample_tasks(CUB, n_tasks=4_000, shots=shots, overlap=True)
         shared = (tasks.query[:, :, None] == tasks.support[:, None, :]).any(2).float().mean(1)
-        assert shared.mean().item() == pytest.approx(
-            shots / 60, abs=4 * shared.std().item() / math.sqrt(4_000)
-        )
+        assert shared.mean().item() == pytest.approx(shots / 60, abs=4 * shared.std().item() / math.sqrt(4_000))
         assert_valid(tasks[:100], CUB, 100, 5, shots, 75, overlap=True)
         default = sample_tasks(CUB, n_tasks=4_000, shots=shots)
         assert not (default.query[:, :, None] == default.support[:, None, :]).any()
@@ -412,9 +405,7 @@ def test_bad_arguments(arguments, message):
     ],
 )
 def test_bad_labels(labels):
-    with pytest.raises(
-        InputError, match=r"expected integer labels \(n,\), n > 0, but got .*: number the classes"
-    ):
+    with pytest.raises(InputError, match=r"expected integer labels \(n,\), n > 0, but got .*: number the classes"):
         sample_tasks(labels)
 
 
@@ -426,9 +417,7 @@ def test_one_class_only():
 def test_balanced_names_the_first_class_that_is_too_small():
     labels = np.repeat(np.arange(6), [40, 40, 19, 40, 12, 40])
     names = ["auk", "crow", "egret", "gull", "ibis", "wren"]
-    message = (
-        r"class 'egret' has 19 images, but 20 are needed \(5-shot, balanced, 15 per class\): ask for fewer"
-    )
+    message = r"class 'egret' has 19 images, but 20 are needed \(5-shot, balanced, 15 per class\): ask for fewer"
     with pytest.raises(InputError, match=message):
         sample_tasks(labels, shots=5, query=Balanced(15), classes=names)
     with pytest.raises(InputError, match="class 12 has 19 images, but 20 are needed"):
@@ -446,9 +435,7 @@ def test_dirichlet_that_can_never_work_names_the_smallest_class():
 
 def test_dirichlet_that_hardly_ever_works_gives_up_and_names_the_class():
     labels = np.repeat(np.arange(5), [16, 16, 16, 16, 16])  # room for 75 queries, if all get 15
-    with pytest.raises(
-        InputError, match=r"class 'c\d' has 16 images, but \d\d were needed in the last of 1,000"
-    ):
+    with pytest.raises(InputError, match=r"class 'c\d' has 16 images, but \d\d were needed in the last of 1,000"):
         sample_tasks(labels, classes=[f"c{i}" for i in range(5)], query=Dirichlet(75, 0.1))
 
 
@@ -470,9 +457,7 @@ def test_slices():
     joined = torch.cat([tasks[start : start + 64].query for start in range(0, 700, 64)])
     assert joined.equal(tasks.query)
     for bad in (3, slice(None, None, -1), "a"):
-        with pytest.raises(
-            InputError, match=r"expected a forward slice of tasks, but got .*write tasks\[i:i"
-        ):
+        with pytest.raises(InputError, match=r"expected a forward slice of tasks, but got .*write tasks\[i:i"):
             tasks[bad]
 
 
@@ -502,9 +487,7 @@ def test_check_refuses_other_labels():
     tasks.check(CUB)
     tasks.check(torch.from_numpy(CUB).int())
     for other in (CUB[::-1].copy(), CUB[:-1], CUB + 1):
-        with pytest.raises(
-            InputError, match=rf"expected the 3000 labels \(digest \w+\).*but got {len(other)} other"
-        ):
+        with pytest.raises(InputError, match=rf"expected the 3000 labels \(digest \w+\).*but got {len(other)} other"):
             tasks[:2].check(other)
 
 
@@ -567,11 +550,11 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
         files.append(safetensors.torch.save(arrays, {tasks_module._FORMAT: metadata}))
     some = {name: arrays[name] for name in ("support", "query")}
     files.append(safetensors.torch.save(some, {tasks_module._FORMAT: json.dumps(about)}))
+    altered = {**arrays, "query": tasks.query.flip(1)}
+    files.append(safetensors.torch.save(altered, {tasks_module._FORMAT: json.dumps(about)}))
     for content in files:
         path.write_bytes(content)
-        with pytest.raises(
-            InputError, match=r"expected a file written by Tasks\.save, but .*tasks\.safetensors"
-        ):
+        with pytest.raises(InputError, match=r"expected a file written by Tasks\.save, but .*tasks\.safetensors"):
             Tasks.load(path)
     path.write_bytes(safetensors.torch.save(arrays, {tasks_module._FORMAT: json.dumps(about)}))
     assert Tasks.load(path).digest == tasks.digest  # so the loop refused each for its own fault

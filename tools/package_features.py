@@ -1,6 +1,6 @@
 """Make the packaged features: the validation and test classes of a features file, and the mean of its base classes.
 
-    python tools/package_features.py cub_efficientnet_lite0.safetensors
+python tools/package_features.py cub_efficientnet_lite0.safetensors
 """
 
 from __future__ import annotations

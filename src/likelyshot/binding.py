@@ -65,9 +65,7 @@ class Statistics:
                 seed=self.seed,
                 classes=self.validation.classes,
             )
-            self._made[key] = calibrate(
-                self.validation, tasks, device=self.device, progress=progress, **params
-            )
+            self._made[key] = calibrate(self.validation, tasks, device=self.device, progress=progress, **params)
         return self._made[key]
 
 
@@ -121,13 +119,17 @@ def parse(name: str, key: str, text: str) -> Any:
         return kind(text)
     except (ValueError, KeyError):
         words = {bool: "yes or no", int: "a whole number", float: "a number"}
-        raise InputError(
-            f"{key} of {name} must be {words[kind]}, got {text!r}: its default is {known[key]}"
-        ) from None
+        raise InputError(f"{key} of {name} must be {words[kind]}, got {text!r}: its default is {known[key]}") from None
 
 
 def bind(
-    name: str, params: Params, statistics: Statistics, *, ways: int, shots: int, progress: Progress | None = None
+    name: str,
+    params: Params,
+    statistics: Statistics,
+    *,
+    ways: int,
+    shots: int,
+    progress: Progress | None = None,
 ) -> Method:
     """Give a method its parameters and statistics."""
     known = parameters(name)

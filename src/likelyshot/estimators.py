@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
 
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.normalise import l2_normalise
@@ -64,7 +63,7 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = not {"mll", "mll_transductive"}.isdisjoint(self._metrics())
-        tags.classifier_tags.poor_score = tags.input_tags.positive_only  # on shifted blobs in the plane
+        tags.classifier_tags.poor_score = tags.input_tags.positive_only  # on its shifted blobs
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -94,7 +93,7 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Give softmax(scores / temperature), (q, k).
 
         The order is that of the scores, but the values are too sure where features depend on each other, as
-        those of a network do: raise `temperature` then. It is a constant; fitting it is left for later.
+        those of a network do: raise `temperature`, which is a constant (fitting it is left for later).
         """
         return self._probabilities(self._query_scores(X))
 
@@ -115,12 +114,9 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return X
         if X.shape[1] == 1:
             raise InputError("1 feature(s) scaled to length one says nothing: give more, or normalise=False")
-        zero = np.flatnonzero(~X.any(axis=1))
-        if len(zero):
-            raise InputError(
-                f"row {zero[0]} of X is all zeros, {len(zero)} of {len(X)} are: it has no direction to "
-                "normalise, so drop such rows or use normalise=False (in the calibration, if one is given)"
-            )
+        if len(zero := np.flatnonzero(~X.any(axis=1))):
+            advice = "drop such rows, or use normalise=False (of the calibration, if one is given)"
+            raise InputError(f"row {zero[0]} of X is all zeros, {len(zero)} of {len(X)} are: {advice}")
         return X
 
     def _scores(self, query: NDArray[Any]) -> NDArray[Any]:
@@ -133,7 +129,7 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not 0 < self.temperature < float("inf"):
             raise InputError(f"temperature must be a positive finite number, got {self.temperature}: try 1")
         exact = torch.from_numpy(scores).double()
-        behind = (exact - exact.amax(-1, keepdim=True)) / self.temperature  # at worst -inf, never NaN
+        behind = (exact - exact.amax(-1, keepdim=True)) / self.temperature  # at worst -inf
         return np.asarray(behind.softmax(-1).numpy())
 
 
@@ -141,9 +137,8 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 class FewShotClassifier(_MethodClassifier):
     """Any method by its name in `likelyshot.methods.METHODS`, or any function that is called like one.
 
-    `params` holds keyword parameters and statistics of the method, e.g. `{"lambda_max": 80.0}` or
-    `{"base_mean": mean}`; `device` is where to compute, as torch names it. If the method is transductive,
-    the X of `predict` is one query set (see `TransductiveMLLClassifier`).
+    `params` holds keyword parameters and statistics, as in `{"lambda_max": 80.0}` or `{"base_mean": mean}`;
+    `device` is as torch names it. If the method is transductive, the X of `predict` is one query set.
 
     >>> FewShotClassifier("cosine").fit([[3, 4], [4, 3]], ["high", "wide"]).predict([[6, 8.5]]).tolist()
     ['high']
@@ -163,11 +158,9 @@ class FewShotClassifier(_MethodClassifier):
             if given not in keywords:
                 raise InputError(f"{name} has no parameter {given!r}: {nearest(str(given), keywords)}")
         for key, default in keywords.items():
-            if key not in params and default is inspect.Parameter.empty:
-                how = _STATISTICS.get(key, "...")
-                raise InputError(f"{name} needs {key}: give it as params={{{key!r}: value}}, value = {how}")
-        if "calibration" in params:
-            _check_calibration(params["calibration"])
+            if default is inspect.Parameter.empty and params.get(key) is None:
+                raise InputError(f"{name} needs {key} in params: {_STATISTICS.get(key, 'it has no default')}")
+        _check_calibration(params.get("calibration"))
         tensors = {k: torch.tensor(v) for k, v in params.items() if isinstance(v, (np.ndarray, list))}
         return functools.partial(method, **params | tensors)
 
@@ -217,11 +210,11 @@ class CombinedClassifier(_MethodClassifier):
 
     A `calibration` by `likelyshot.calibrate` must fit the ways, shots (examples / classes) and dimension; its
     metrics, lambda_max and normalise then hold instead of those given here. Without one, `fit` makes one from
-    the support by leave-one-out: every example of a class with two or more is scored against its class
-    without it (right pairs) and against the others (wrong pairs). Its class then lacks a shot that it has at
-    prediction and looks less compact than it is: calibrate on validation tasks if you have any.
+    the support: every example of a class with two or more is scored against its class without it (right
+    pairs) and against the others (wrong pairs). Its class then lacks a shot that it has at prediction and
+    looks less compact than it is: calibrate on validation tasks if you have any.
 
-    >>> support, labels = [[3, 4], [3, 4.2], [2.9, 4], [4, 3], [4.2, 3.1], [4, 2]], ["high"] * 3 + ["wide"] * 3
+    >>> support, labels = [[3, 4], [3, 4.2], [3, 5], [4, 3], [4.2, 3], [4, 2]], ["high"] * 3 + ["wide"] * 3
     >>> CombinedClassifier(metrics=("cosine", "mll")).fit(support, labels).predict([[6, 8.5]]).tolist()
     ['high']
     """
@@ -237,41 +230,38 @@ class CombinedClassifier(_MethodClassifier):
         return functools.partial(METHODS["combined"], calibration=self.calibration_, rule=self.rule)
 
     def _metrics(self) -> Collection[str]:
-        return self.metrics if self.calibration is None else getattr(self.calibration, "metrics", ())
+        return getattr(self.calibration, "metrics", self.metrics)
 
     def _normalises(self) -> bool:
-        return self.normalise if self.calibration is None else _check_calibration(self.calibration).normalise
+        return bool(getattr(_check_calibration(self.calibration), "normalise", self.normalise))
 
     def _learn(self) -> None:
         self.calibration_ = self._leave_one_out() if self.calibration is None else self.calibration
 
     def _leave_one_out(self) -> Calibration:
-        for metric in self.metrics:
-            if metric not in METRICS:
-                raise InputError(f"unknown metric {metric!r}: {nearest(metric, METRICS)}")
+        for unknown in set(self.metrics).difference(METRICS):
+            raise InputError(f"unknown metric {unknown!r}: {nearest(unknown, METRICS)}")
         x, y = _tensor(self.support_, np.float64), _tensor(self.labels_, np.int64)
         ways, n = len(self.classes_), len(self.metrics)
         shots = y.bincount()[y].unsqueeze(-1)  # (s, 1)
         used = (shots > 1).flatten()  # (s,)
         if (count := int(used.sum())) <= n:
-            raise InputError(
-                f"to calibrate {n} metrics by leaving one out takes {n + 1} examples or more of classes that "
-                f"have two, got {count}: label more, or give calibration={_STATISTICS['calibration']}"
-            )
+            least = f"takes {n + 1} examples of classes that have two, got {count}: label more"
+            raise InputError(f"leave-one-out {least}, or give calibration={_STATISTICS['calibration']}")
         x = l2_normalise(x) if self.normalise else x
-        kind: dict[str, Any] = {"metrics": self.metrics, "lambda_max": self.lambda_max}
-        columns = score_columns(x, y, x, n_ways=ways, normalise=False, **kind)  # (s, k, n)
+        kind: dict[str, Any] = {"metrics": self.metrics, "lambda_max": self.lambda_max, "normalise": False}
+        columns = score_columns(x, y, x, n_ways=ways, **kind)  # (s, k, n)
         rest = (shots * class_means(x, y, ways)[y] - x) / (shots - 1).clamp_min(1)  # (s, d), class without x
         rest = rest.maximum(x.amin(0))  # true but for rounding, which must not make it negative
-        own = score_columns(rest[:, None], y.new_zeros(1), x[:, None], n_ways=1, normalise=False, **kind)
+        own = score_columns(rest[:, None], y.new_zeros(1), x[:, None], n_ways=1, **kind)  # (s, 1, 1, n)
         columns[torch.arange(len(y)), y] = own[:, 0, 0]
-        task: dict[str, Any] = {"shots": len(y) / ways, "dims": (x.shape[-1],) * n}
-        return fit_calibration(columns[used], y[used], normalise=self.normalise, **task, **kind)
+        kind |= {"normalise": self.normalise, "shots": len(y) / ways, "dims": (x.shape[-1],) * n}
+        return fit_calibration(columns[used], y[used], **kind)
 
 
 def _array(values: Any) -> Any:
     """Turn a tensor into an array that scikit-learn can check; leave everything else to it."""
-    if isinstance(values, Tensor):
+    if isinstance(values, torch.Tensor):
         values = (values.float() if values.dtype == torch.bfloat16 else values).detach().cpu().numpy()
     return values
 
@@ -288,27 +278,22 @@ def _labels(y: Any) -> Any:
     return y
 
 
-def _tensor(array: NDArray[Any], dtype: Any) -> Tensor:
+def _tensor(array: NDArray[Any], dtype: Any) -> torch.Tensor:
     """Share the array's memory where torch can: if writable, contiguous and in native byte order."""
     return torch.from_numpy(np.require(array, dtype, ["C", "W"]))
 
 
 def _name(method: Any) -> str:
-    while isinstance(method, functools.partial):
-        method = method.func
-    return method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
+    return getattr(getattr(method, "func", method), "__name__", str(method))  # func of functools.partial
 
 
 def _keywords(method: Method) -> dict[str, Any]:
-    """Map the keyword parameters of a method to their values, `Parameter.empty` where there is none."""
     parameters = inspect.signature(method).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "n_ways"}
 
 
-def _check_calibration(calibration: Any) -> Calibration:
-    if not isinstance(calibration, Calibration):
-        raise InputError(
-            f"expected a likelyshot.Calibration, got {type(calibration).__name__}: make one with "
-            f"{_STATISTICS['calibration']}, or read one with likelyshot.Calibration.load(path)"
-        )
+def _check_calibration(calibration: Any) -> Calibration | None:
+    if not isinstance(calibration, Calibration | None):
+        how = f"make one with {_STATISTICS['calibration']}, or likelyshot.Calibration.load(path)"
+        raise InputError(f"expected a likelyshot.Calibration, got {type(calibration).__name__}: {how}")
     return calibration

@@ -66,9 +66,7 @@ def evaluate(
 
     def solve(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> Tensor:
         one = len(sets) == 1
-        scores = method(
-            supports[0] if one else supports, labels, queries[0] if one else queries, n_ways=tasks.ways
-        )
+        scores = method(supports[0] if one else supports, labels, queries[0] if one else queries, n_ways=tasks.ways)
         return confusion_counts(scores.argmax(-1), tasks.query_labels[chunk].to(device), tasks.ways).cpu()
 
     started = time.perf_counter()
@@ -181,7 +179,7 @@ def _gather(table: Tensor, rows: Tensor) -> Tensor:
 
 
 def _in_threads(function: Callable[[int], T], items: Sequence[int], threads: int) -> Iterator[T]:
-    """Map in order over threads that each run torch single-threaded: small tensors parallelise over tasks, not within."""
+    """Map in order over threads that each run torch single-threaded: small tensors parallelise best over tasks."""
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         futures = [pool.submit(function, item) for item in items]
         try:
@@ -226,10 +224,14 @@ def _check_method(method: Method, name: str) -> None:
     missing = [
         parameter.name
         for parameter in inspect.signature(method).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty and parameter.name != "n_ways"
+        if parameter.kind is parameter.KEYWORD_ONLY
+        and parameter.default is parameter.empty
+        and parameter.name != "n_ways"
     ]
     if missing:
-        raise InputError(f"{name} needs {' and '.join(missing)}: give it with functools.partial({name}, {missing[0]}=...)")
+        raise InputError(
+            f"{name} needs {' and '.join(missing)}: give it with functools.partial({name}, {missing[0]}=...)"
+        )
 
 
 def _check_features(sets: Sequence[Features], tasks: Tasks, normalised: bool) -> None:

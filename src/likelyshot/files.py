@@ -39,8 +39,8 @@ def write_whole(path: str | Path, data: bytes | str) -> Path:
             os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(path)
     except BaseException as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)

@@ -39,7 +39,7 @@ INDUCTIVE = (
     Published("tieredImageNet", "DenseNet121", "Combined", 72.37, 86.80),
 )
 
-#: Tables IV and V: transductive, Dirichlet(2), 75 queries. All but the MLL rows are quoted there from Veilleux et al. 2021.
+#: Tables IV and V: transductive, Dirichlet(2), 75 queries; all but the MLL rows quote Veilleux et al. 2021.
 IMBALANCED = (
     Published("miniImageNet", "ResNet18", "MAML", 47.6, 64.5),
     Published("miniImageNet", "ResNet18", "Versa", 47.8, 61.9),

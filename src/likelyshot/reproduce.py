@@ -74,7 +74,13 @@ def reproduce(
     for protocol, (query, methods) in PROTOCOLS.items():
         for shots in SHOTS:
             tasks = sample_tasks(
-                test.labels, n_tasks=n_tasks, ways=WAYS, shots=shots, query=query, seed=seed, classes=test.classes
+                test.labels,
+                n_tasks=n_tasks,
+                ways=WAYS,
+                shots=shots,
+                query=query,
+                seed=seed,
+                classes=test.classes,
             )
             for name in methods:
                 say(f"{protocol}, {shots}-shot, {name}")

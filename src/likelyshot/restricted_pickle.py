@@ -7,8 +7,8 @@ This reader has a stand-in of its own for the few globals that such pickles need
 * values: str, bytes, int, float, bool, None; numpy scalars become Python's;
 * numpy arrays of bool, int, uint, float, complex, bytes or str (not object), read-only views of the data.
 
-It is built on the unpickler in Python rather than the one in C, which allocates tens of gigabytes for
-the five bytes of a LONG_BINPUT opcode with a large index, and numpy's own `__setstate__` is never given what the file holds.
+It is built on the unpickler in Python rather than the one in C, which allocates tens of gigabytes for the
+five bytes of a LONG_BINPUT opcode with a large index. Numpy's own `__setstate__` never sees a file's content.
 """
 
 from __future__ import annotations

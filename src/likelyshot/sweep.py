@@ -70,7 +70,11 @@ def sweep(
         point = dict(zip(grid, values, strict=True))
         for drawn in tasks:
             method = bind(
-                name, {**(params or {}), **point}, statistics or Statistics(), ways=drawn.ways, shots=drawn.shots
+                name,
+                {**(params or {}), **point},
+                statistics or Statistics(),
+                ways=drawn.ways,
+                shots=drawn.shots,
             )
             result = evaluate(method, features, drawn, device=device, progress=progress)
             rows.append({"point": point, **result.row()})

@@ -228,8 +228,8 @@ def _draw_distinct(rng: np.random.Generator, sizes: Ints, steps: int) -> Ints:
             picked = pool[there, row]
             pool[there, row] = pool[here]
             pool[here] = picked
-        drawn.append(pool[:steps])
-    return np.concatenate(drawn, axis=1).T.astype(np.int64, order="C")
+        drawn.append(pool[:steps].copy())
+    return np.array(np.concatenate(drawn, axis=1).T, dtype=np.int64, order="C")
 
 
 def _draw_counts(rng: np.random.Generator, plan: Plan, room: Ints) -> Ints:

@@ -30,7 +30,9 @@ def test_distances_do_not_cancel_far_from_the_origin():
     x = torch.rand(5, 3, dtype=torch.float32)
     y = torch.rand(4, 3, dtype=torch.float32)
     far = squared_distances(x + 1000, y + 1000)
-    torch.testing.assert_close(far, torch.tensor(cdist(x + 1000, y + 1000, "sqeuclidean")).float(), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(
+        far, torch.tensor(cdist(x + 1000, y + 1000, "sqeuclidean")).float(), atol=1e-4, rtol=1e-3
+    )
 
 
 def test_cosine_with_a_zero_vector_is_zero():

@@ -46,9 +46,7 @@ def published_index(rule, intra, cross):
 def test_orders_as_the_printed_index_of_scipys_cdf(shots, rule):
     calibration, support, labels, query, _ = task(0, shots)
     support, query = support[0], query[0, :6]
-    columns = score_columns(
-        support, labels, query, n_ways=5, metrics=METRICS, lambda_max=40.0, normalise=True
-    ).numpy()
+    columns = score_columns(support, labels, query, n_ways=5, metrics=METRICS, lambda_max=40.0, normalise=True).numpy()
 
     def cdf(gaussian):
         kept = list(gaussian.independent)
@@ -66,7 +64,7 @@ def test_orders_as_the_printed_index_of_scipys_cdf(shots, rule):
 
 
 def test_one_metric_alone_decides_as_that_metric():
-    calibration, support, labels, query, tasks = task(2, 5)
+    _, support, labels, query, _ = task(2, 5)
     validation = features(2)
     drawn = sample_tasks(validation.labels, n_tasks=40, ways=5, shots=5, query=Balanced(6), seed=0)
     single = calibrate(validation, drawn, metrics=["mll"])

@@ -54,7 +54,8 @@ def test_unequal_shots():
 def test_defaults_are_the_papers():
     support, labels, query = sample()
     assert torch.equal(
-        mll(support, labels, query, n_ways=4), mll(support, labels, query, n_ways=4, lambda_max=40.0, normalise=True)
+        mll(support, labels, query, n_ways=4),
+        mll(support, labels, query, n_ways=4, lambda_max=40.0, normalise=True),
     )
 
 

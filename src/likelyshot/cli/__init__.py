@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -105,7 +105,6 @@ def reproduce(
     tasks of the test classes. Stopped with Ctrl-C, it continues from the finished cells.
 
     Examples:
-
         likelyshot reproduce
 
         likelyshot reproduce --tasks 500 -o /tmp/quick
@@ -119,11 +118,11 @@ def reproduce(
         inputs.check_device(device)
         progress, say = start(total_work(max(tasks, 0)))
         done = run(output, n_tasks=tasks, seed=seed, device=device, fresh=fresh, progress=progress, say=say)
-    screen.print(sweep_table("MLL on the validation classes (balanced)", done.sweep.rows, ["lambda_max"]))
+    screen.print(sweep_table("MLL on the validation classes, balanced", done.sweep))
     for table in reproduction_tables(done):
         screen.print(table)
     kept = f" ({done.reused} finished cells taken from there; --fresh computes them anew)" if done.reused else ""
-    screen.print(f"Results, configuration and plot: {done.folder}{kept}", highlight=False)
+    screen.print(f"Results, configuration and plot: {done.folder}{kept}", highlight=False, soft_wrap=True)
     if as_json:
         print_json([{"protocol": key[0], **result.row()} for key, result in done.results.items()])
 
@@ -156,7 +155,6 @@ def evaluate(
     """Any methods on any features, on the same tasks.
 
     Examples:
-
         likelyshot evaluate features.safetensors --method mll cosine --shots 1 5
 
         likelyshot evaluate F.npz --query dirichlet --alpha 1 --param lambda_max=80 -o results/f
@@ -196,11 +194,11 @@ def evaluate(
                 results.append(run(bound, chosen, sample, device=device, progress=progress))
         rows = []
         for result in results:
-            reference = inputs.reference([other for other in results if other.config["shots"] == result.config["shots"]])
-            gap = result.minus(reference)
-            rows.append(
-                {**result.row(), "minus": {"method": reference.method, "mean": gap.mean, "ci95": gap.ci95}}
+            reference = inputs.reference(
+                [other for other in results if other.config["shots"] == result.config["shots"]]
             )
+            gap = result.minus(reference)
+            rows.append({**result.row(), "minus": {"method": reference.method, "mean": gap.mean, "ci95": gap.ci95}})
         if folder is not None:
             for result in results:
                 result.save(folder / f"{query.value}_{result.config['shots']}shot_{result.method}.json")
@@ -212,7 +210,7 @@ def evaluate(
         title = f"{inputs.title(chosen)}: {ways}-way {sample.shots}-shot, {plan}, {tasks:,} tasks"
         screen.print(evaluation_table(title, mine, inputs.reference(mine)))
     if folder is not None:
-        screen.print(f"Results and configuration: {folder}", highlight=False)
+        screen.print(f"Results and configuration: {folder}", highlight=False, soft_wrap=True)
     if as_json:
         print_json(rows)
 
@@ -242,15 +240,14 @@ def sweep(
     normalise: NormaliseOption = True,
     rectify: RectifyOption = False,
     overlap: OverlapOption = False,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for sweep.json and sweep.svg.")
-    ] = Path("results/sweep"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for sweep.json and sweep.svg.")] = Path(
+        "results/sweep"
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """A method's accuracy over a grid of its parameters, as a table, JSON and a plot.
 
     Examples:
-
         likelyshot sweep --method mll --grid lambda_max=10:100:10
 
         likelyshot sweep -m mll_transductive --query dirichlet --grid iterations=0,1,2,5,10,20 eta=0.1:0.9:0.2
@@ -295,9 +292,11 @@ def sweep(
         swept.save(folder / "sweep.json")
         draw_sweep(swept, folder / "sweep.svg")
     plan = inputs.plan(query, alpha, total, per_class).describe()
-    screen.print(sweep_table(f"{names[0]} on {inputs.title(chosen)}: {plan}", swept.rows, list(swept.grid)))
+    screen.print(sweep_table(f"{names[0]} on {inputs.title(chosen)}: {plan}", swept))
     best = ", ".join(f"{key} = {value}" for key, value in swept.best().items())
-    screen.print(f"Best over the shots: {best}. Saved: {folder}/sweep.json and sweep.svg", highlight=False)
+    screen.print(
+        f"Best over the shots: {best}. Saved: {folder}/sweep.json and sweep.svg", highlight=False, soft_wrap=True
+    )
     if as_json:
         print_json(list(swept.rows))
 
@@ -305,34 +304,24 @@ def sweep(
 @app.command("list")
 def list_methods(as_json: JsonOption = False) -> None:
     """The methods: what each does, needs and comes from."""
-    from rich.table import Table
-
     from likelyshot.binding import needs, parameters
+    from likelyshot.cli.tables import methods_table
     from likelyshot.methods import METHODS
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, function in METHODS.items():
-        lines = (function.__doc__ or "").strip().splitlines()
-        paper = " ".join(" ".join(lines).split("Paper: ")[1].split(" Shapes: ")[0].split())
+        lines = [line.strip() for line in (function.__doc__ or "").splitlines()]
+        paper = next(line.removeprefix("Paper: ") for line in lines if line.startswith("Paper: "))
         rows.append(
             {
                 "method": name,
                 "does": lines[0],
                 "needs": needs(name),
-                "parameters": {key: value for key, value in parameters(name).items()},
+                "parameters": parameters(name),
                 "paper": paper,
             }
         )
     if as_json:
         print_json(rows)
-        return
-    table = Table(show_lines=True)
-    for heading in ("method", "what it does", "needs", "parameters", "paper"):
-        table.add_column(heading, no_wrap=heading == "method")
-    for row in rows:
-        given = "\n".join(f"{key}={value}" for key, value in row["parameters"].items())
-        wants = {"base_mean": "base features", "calibration": "validation features"}
-        table.add_row(
-            row["method"], row["does"], ", ".join(wants.get(n, n) for n in row["needs"]) or "-", given, row["paper"]
-        )
-    console(as_json).print(table)
+    else:
+        console().print(methods_table(rows))

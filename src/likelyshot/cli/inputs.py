@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from likelyshot.binding import Params, Statistics, parameters, parse
+from likelyshot.binding import Statistics, parameters, parse
 from likelyshot.cli.options import Plan
 from likelyshot.errors import InputError, nearest
 from likelyshot.features import Features, base_mean, splits
@@ -112,7 +112,9 @@ def statistics(
     path = path or PACKAGED
     known = splits(path)
     found = Statistics(
-        calibration=Calibration.load(calibration) if calibration is not None else None, seed=seed, device=device
+        calibration=Calibration.load(calibration) if calibration is not None else None,
+        seed=seed,
+        device=device,
     )
     if val is not None:
         has_val = "val" in splits(val)

@@ -39,12 +39,17 @@ ParamOption = Annotated[
 ]
 SplitOption = Annotated[str | None, typer.Option(help="Split of the features file to draw tasks from.")]
 LabelsOption = Annotated[Path | None, typer.Option(help="Labels of a .npy file: .npy, or text with one a line.")]
-ValOption = Annotated[Path | None, typer.Option(help="Validation features, for combined. Default: the file's split val.")]
-BaseOption = Annotated[Path | None, typer.Option(help="Base features, for simpleshot. Default: the file's split train.")]
+ValOption = Annotated[
+    Path | None, typer.Option(help="Validation features, for combined. Default: the file's split val.")
+]
+BaseOption = Annotated[
+    Path | None, typer.Option(help="Base features, for simpleshot. Default: the file's split train.")
+]
 CalibrationOption = Annotated[Path | None, typer.Option(help="A saved calibration, for combined.")]
 NormaliseOption = Annotated[bool, typer.Option("--normalise/--no-normalise", help="L2-normalise the features first.")]
 RectifyOption = Annotated[bool, typer.Option("--rectify", help="Split signed features into [relu(x), relu(-x)].")]
 OverlapOption = Annotated[
-    bool, typer.Option("--overlap", help="Legacy: draw queries that may repeat the support, as older code does.")
+    bool,
+    typer.Option("--overlap", help="Legacy: draw queries that may repeat the support, as older code does."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, all else on error.")]

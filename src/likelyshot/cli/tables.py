@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.text import Text
 from likelyshot import published
 from likelyshot.reproduce import PROTOCOLS, SHOTS, WAYS, Reproduction
 from likelyshot.results import Difference, Result
+from likelyshot.sweep import Sweep
 
 NAMES = {
     "euclidean": "Euclidean",
@@ -40,9 +42,15 @@ def difference(result: Result, reference: Result) -> Text:
 
 def evaluation_table(title: str, results: Sequence[Result], reference: Result) -> Table:
     """Lay out the methods of one setting."""
-    table = Table(title=title, title_justify="left", caption_justify="left")
+    table = Table(title=Text(title), title_justify="left", caption_justify="left")
     table.add_column("method")
-    for heading in ("accuracy, %", f"minus {reference.method}", "balanced acc., %", "macro-F1, %", "ms / task"):
+    for heading in (
+        "accuracy, %",
+        f"minus {reference.method}",
+        "balanced acc., %",
+        "macro-F1, %",
+        "ms / task",
+    ):
         table.add_column(heading, justify="right")
     best = max(result.mean for result in results)
     for result in results:
@@ -110,23 +118,51 @@ def _published(protocol: str) -> Table:
         first = previous is None or previous[:2] != row[:2]
         digits = 2 if protocol == "inductive" else 1
         table.add_row(
-            *(row[:2] if first else ("", "")), row.method, f"{row.one_shot:.{digits}f}", f"{row.five_shot:.{digits}f}"
+            *(row[:2] if first else ("", "")),
+            row.method,
+            f"{row.one_shot:.{digits}f}",
+            f"{row.five_shot:.{digits}f}",
         )
     return table
 
 
-def sweep_table(title: str, rows: Sequence[Mapping[str, Any]], grid: Sequence[str]) -> Table:
-    """Lay out a sweep, a line for every point and number of shots."""
-    table = Table(title=title, title_justify="left")
-    for key in (*grid, "shots"):
+def sweep_table(title: str, sweep: Sweep) -> Table:
+    """Lay out a sweep: a line for every point of the grid, a column for every number of shots."""
+    table = Table(title=Text(title), title_justify="left")
+    for key in sweep.grid:
         table.add_column(key, justify="right")
-    table.add_column("accuracy, %", justify="right")
-    shots = {row["shots"] for row in rows}
-    best = {count: max(row["mean"] for row in rows if row["shots"] == count) for count in shots}
-    for row in rows:
+    shots = sorted({row["shots"] for row in sweep.rows})
+    for count in shots:
+        table.add_column(f"{count}-shot, %", justify="right")
+    best = {count: max(row["mean"] for row in sweep.rows if row["shots"] == count) for count in shots}
+    for values in itertools.product(*sweep.grid.values()):
+        point = dict(zip(sweep.grid, values, strict=True))
+        here = {row["shots"]: row for row in sweep.rows if row["point"] == point}
         table.add_row(
-            *(f"{row['point'][key]}" for key in grid),
-            str(row["shots"]),
-            Text(percent(row["mean"], row["ci95"]), style="bold" if row["mean"] == best[row["shots"]] else ""),
+            *(f"{value:g}" if isinstance(value, float) else str(value) for value in values),
+            *(
+                Text(
+                    percent(here[n]["mean"], here[n]["ci95"]),
+                    style="bold" if here[n]["mean"] == best[n] else "",
+                )
+                for n in shots
+            ),
         )
     return table
+
+
+def methods_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Lay out what each method does, needs and comes from."""
+    wants = {"base_mean": "base features", "calibration": "validation features"}
+    table = Table(show_lines=True)
+    for heading in ("method", "what it does", "needs", "parameters", "paper"):
+        table.add_column(heading, no_wrap=heading == "method")
+    for row in rows:
+        given = "\n".join(f"{key}={_plain(value)}" for key, value in row["parameters"].items())
+        needed = ", ".join(wants.get(name, name) for name in row["needs"]) or "-"
+        table.add_row(*(Text(text) for text in (row["method"], row["does"], needed, given, row["paper"])))
+    return table
+
+
+def _plain(value: Any) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)

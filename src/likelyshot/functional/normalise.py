@@ -19,7 +19,8 @@ def l2_normalise(x: Tensor) -> Tensor:
     tiny = torch.finfo(x.dtype).tiny
     largest = x.detach().abs().amax(-1, keepdim=True)
     scaled = x / largest.clamp_min(tiny)
-    return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True).clamp_min(tiny)
+    length: Tensor = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return scaled / length.clamp_min(tiny)
 
 
 def rectify(x: Tensor) -> Tensor:

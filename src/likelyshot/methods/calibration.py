@@ -133,8 +133,10 @@ class Calibration:
             ) from None
         n = len(calibration.metrics)
         for gaussian in gaussians.values():
-            if np.shape(gaussian.mean) != (n,) or np.shape(gaussian.covariance) != (n, n) or not all(
-                0 <= column < n for column in gaussian.independent
+            if (
+                np.shape(gaussian.mean) != (n,)
+                or np.shape(gaussian.covariance) != (n, n)
+                or not all(0 <= column < n for column in gaussian.independent)
             ):
                 raise InputError(f"the calibration {path} does not fit its {n} metrics: make it again")
         return calibration

@@ -41,9 +41,7 @@ def score_columns(
         "cosine": lambda s, q: cosine(s, labels, q, n_ways=n_ways, normalise=normalise),
         "mll": lambda s, q: mll(s, labels, q, n_ways=n_ways, lambda_max=lambda_max, normalise=normalise),
     }
-    return torch.stack(
-        [score[m](s, q).double() for m, s, q in zip(metrics, supports, queries, strict=True)], dim=-1
-    )
+    return torch.stack([score[m](s, q).double() for m, s, q in zip(metrics, supports, queries, strict=True)], dim=-1)
 
 
 def combined(
@@ -57,7 +55,8 @@ def combined(
 ) -> Tensor:
     """Score by how probable the metrics' joint values are within a class, and how improbable across classes.
 
-    Paper: Hess & Ditzler, eq. 7-12: P_tp = F_intra(alpha), P_fp = 1 - F_cross(alpha), F the joint Gaussian CDF of
+    Paper: Hess & Ditzler, A maximum log-likelihood method for imbalanced few-shot learning tasks.
+    Equations 7-12: P_tp = F_intra(alpha), P_fp = 1 - F_cross(alpha), F the joint Gaussian CDF of
     the calibration; the class with the largest P_tp - P_fp (Youden) wins. Returned is an increasing function of
     that index which does not tie in the tails, see `RULES`.
     Shapes: support (..., s, d) or one such per metric of the calibration, labels (..., s), query likewise
@@ -91,7 +90,7 @@ def combined(
 
 
 def _tails(columns: Tensor, gaussian: Gaussian) -> tuple[Tensor, Tensor]:
-    """log F and log(1 - F) of the Gaussian over its independent columns."""
+    """Log F and log(1 - F) of the Gaussian over its independent columns."""
     kept = list(gaussian.independent)
     mean = torch.tensor(gaussian.mean, dtype=columns.dtype, device=columns.device)[kept]
     covariance = torch.tensor(gaussian.covariance, dtype=columns.dtype, device=columns.device)[kept][:, kept]

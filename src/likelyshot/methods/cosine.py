@@ -12,8 +12,8 @@ from likelyshot.methods.inputs import prepare
 def cosine(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, normalise: bool = True) -> Tensor:
     """Score by the cosine between the query and the prototype, cos(f_q, m_k).
 
-    Paper: Gidaris & Komodakis 2018, Dynamic few-shot visual learning without forgetting; Hess & Ditzler, eq. 8
-    (which misprints squared norms).
+    Paper: Gidaris & Komodakis 2018, Dynamic few-shot visual learning without forgetting.
+    Also Hess & Ditzler, eq. 8, which misprints squared norms.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k). `normalise` makes every
     support vector weigh the same in its prototype; the query's length never matters.
 

@@ -12,7 +12,8 @@ from likelyshot.methods.inputs import prepare
 def euclidean(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, normalise: bool = True) -> Tensor:
     """Score by the negative squared Euclidean distance to the prototype, -||f_q - m_k||^2.
 
-    Paper: Snell et al. 2017, Prototypical networks for few-shot learning, eq. 2; Hess & Ditzler, eq. 7.
+    Paper: Snell et al. 2017, Prototypical networks for few-shot learning.
+    Also Hess & Ditzler, eq. 7, which mixes two networks by a misprint.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
 
     >>> import torch

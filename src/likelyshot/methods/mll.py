@@ -20,8 +20,8 @@ def mll(
 ) -> Tensor:
     """Score by the log-likelihood of independent exponential features, sum_i log lambda_ki - lambda_k . f_q.
 
-    Paper: Hess & Ditzler, A maximum log-likelihood method for imbalanced few-shot learning tasks, eq. 3-6 and
-    Algorithm 1, lines 7-9, with lambda_k = 1 / m_k clipped at lambda_max.
+    Paper: Hess & Ditzler, A maximum log-likelihood method for imbalanced few-shot learning tasks.
+    Equations 3-6 and Algorithm 1, lines 7-9: lambda_k = 1 / m_k, clipped at lambda_max.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), all non-negative -> (..., q, k).
 
     >>> import torch

@@ -27,7 +27,8 @@ def mll_transductive(
 ) -> Tensor:
     """Score by MLL with prototypes that follow the queries, each feature weighted by its cumulative probability.
 
-    Paper: Hess & Ditzler, Algorithm 2. Repeated: y_q = argmax of the scores; Phi_q = 1 - exp(-lambda_{y_q} f_q);
+    Paper: Hess & Ditzler, A maximum log-likelihood method for imbalanced few-shot learning tasks.
+    Algorithm 2. Repeated: y_q = argmax of the scores; Phi_q = 1 - exp(-lambda_{y_q} f_q);
     g_k = mean over y_q = k of Phi_q f_q; m_k <- (1 - eta) m_k + eta g_k; lambda_k = 1 / m_k clipped at lambda_max.
     A class without a query keeps its prototype; 0 iterations are `mll`; the scores are those of the last prototypes.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), all non-negative -> (..., q, k).

@@ -14,7 +14,7 @@ from likelyshot.methods.inputs import prepare
 def simpleshot(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, base_mean: Tensor) -> Tensor:
     """Score by the negative squared distance to the prototype of CL2N features, (f - base_mean) / ||f - base_mean||.
 
-    Paper: Wang et al. 2019, SimpleShot: revisiting nearest-neighbor classification for few-shot learning, CL2N.
+    Paper: Wang et al. 2019, SimpleShot: revisiting nearest-neighbor classification for few-shot learning.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), base_mean (d,) -> (..., q, k).
 
     >>> import torch

@@ -1,0 +1,351 @@
+"""The command line as its users meet it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from likelyshot import Result, calibrate, cli, sample_tasks
+from likelyshot.features import Features
+from likelyshot.tasks import Balanced
+
+
+@pytest.fixture(scope="module")
+def file(features, validation, tmp_path_factory):
+    """A features file with all three splits."""
+    path = tmp_path_factory.mktemp("cli") / "f.safetensors"
+    tensors = {}
+    for split, part in (("train", validation), ("val", validation), ("test", features)):
+        tensors |= {f"{split}.features": part.vectors.clone(), f"{split}.labels": part.labels.clone()}
+    names = {split: list(features.classes) for split in ("train", "val", "test")}
+    save_file(tensors, path, {"classes": json.dumps(names)})
+    return path
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Call the command line; give exit code, standard output and standard error."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["likelyshot", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            sys.exit(cli.main())
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call
+
+
+QUICK = ("--tasks", 20, "--ways", 3)
+
+
+def test_evaluate_prints_a_table(run, file):
+    code, out, _ = run("evaluate", file, "--method", "mll", "euclidean", "--shots", 1, 5, *QUICK)
+    assert code == 0
+    assert "f.safetensors (test): 3-way 1-shot, Dirichlet(2), 75 queries, 20 tasks" in out
+    assert "3-way 5-shot" in out
+    assert "minus euclidean" in out
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        ["--method", "mll", "cosine"],
+        ["--method", "mll", "--method", "cosine"],
+        ["-m", "mll,cosine"],
+    ],
+)
+def test_json_is_one_document_and_nothing_else(run, file, form):
+    code, out, err = run("evaluate", file, *form, "--shots", "2", *QUICK, "--seed", 7, "--json")
+    assert code == 0
+    rows = json.loads(out)
+    assert [row["method"] for row in rows] == ["mll", "cosine"]
+    wanted = [
+        "method",
+        "ways",
+        "shots",
+        "query",
+        "tasks",
+        "seed",
+        "mean",
+        "ci95",
+        "balanced_accuracy",
+        "macro_f1",
+        "seconds",
+    ]
+    for row in rows:
+        assert set(wanted) <= row.keys()
+        assert (row["ways"], row["shots"], row["tasks"], row["seed"], row["query"]) == (
+            3,
+            2,
+            20,
+            7,
+            "dirichlet",
+        )
+        assert 0 < row["mean"] <= 1
+    assert "accuracy" in err
+
+
+def test_a_file_after_several_values_is_still_the_file(run, file):
+    code, out, _ = run("evaluate", "--method", "mll", "cosine", file, "--shots", 1, *QUICK, "--json")
+    assert code == 0
+    assert len(json.loads(out)) == 2
+
+
+def test_all_methods_and_what_is_missing(run, file, features, tmp_path):
+    code, out, _ = run("evaluate", file, "--method", "all", "--shots", 1, *QUICK, "--json")
+    assert code == 0
+    assert {row["method"] for row in json.loads(out)} >= {"combined", "simpleshot", "mll_transductive"}
+    alone = features.save(tmp_path / "alone.safetensors")
+    code, out, err = run("evaluate", alone, "--method", "all", "--shots", 1, *QUICK, "--json")
+    assert code == 0
+    assert "simpleshot" not in {row["method"] for row in json.loads(out)}
+    assert "left out: simpleshot needs the mean of base features" in err.replace("\n", " ")
+    code, out, err = run("evaluate", alone, "--method", "combined", "--shots", 1, *QUICK)
+    assert (code, out) == (2, "")
+    assert "--val" in err
+
+
+def test_statistics_from_other_files(run, features, validation, tmp_path):
+    alone, other = features.save(tmp_path / "a.safetensors"), validation.save(tmp_path / "b.safetensors")
+    code, out, _ = run(
+        "evaluate",
+        alone,
+        "-m",
+        "combined",
+        "simpleshot",
+        "--val",
+        other,
+        "--base",
+        other,
+        "--shots",
+        1,
+        *QUICK,
+        "--json",
+    )
+    assert code == 0
+    assert len(json.loads(out)) == 2
+    tasks = sample_tasks(validation.labels, n_tasks=20, ways=3, shots=1, query=Balanced(5))
+    saved = calibrate(validation, tasks).save(tmp_path / "c.json")
+    run_it = ("evaluate", alone, "-m", "combined", "--calibration", saved, "--tasks", 20, "--ways")
+    assert run(*run_it, 3, "--shots", 1)[0] == 0
+    code, _, err = run(*run_it, 3, "--shots", 5)
+    assert code == 2
+    assert "made for 1" in err
+    assert "shots, these tasks have 5" in err
+
+
+def test_parameters_reach_the_method(run, file):
+    def mean(*params):
+        code, out, _ = run("evaluate", file, "-m", "mll", "--shots", 1, *QUICK, "--json", *params)
+        assert code == 0
+        return json.loads(out)[0]
+
+    assert mean("--param", "lambda_max=80")["params"]["lambda_max"] == 80
+    assert mean("--param", "mll.lambda_max=80", "--no-normalise")["params"] == {
+        "lambda_max": 80,
+        "normalise": False,
+    }
+    assert mean("--query", "balanced", "--per-class", 4)["per_class"] == 4
+    assert mean("--alpha", 0.5, "--total", 30)["alpha"] == 0.5
+    assert mean("--split", "val")["mean"] != mean()["mean"]
+    assert mean("--overlap")["overlap"] is True
+
+
+def test_results_are_written(run, file, tmp_path):
+    code, _, _ = run("evaluate", file, "-m", "mll", "--shots", 1, *QUICK, "-o", tmp_path / "out")
+    assert code == 0
+    result = Result.load(tmp_path / "out" / "dirichlet_1shot_mll.json")
+    assert len(result.accuracy) == 20
+    assert json.loads((tmp_path / "out" / "evaluate.json").read_text())["rows"][0]["mean"] == result.mean
+
+
+def test_sweep_writes_json_and_a_plot(run, file, tmp_path):
+    code, out, _ = run(
+        "sweep", file, "--grid", "lambda_max=10:30:10", "--shots", 1, *QUICK, "--per-class", 5, "-o", tmp_path
+    )
+    assert code == 0
+    assert "f.safetensors (val)" in out
+    stored = json.loads((tmp_path / "sweep.json").read_text())
+    assert stored["grid"] == {"lambda_max": [10, 20, 30]}
+    assert (tmp_path / "sweep.svg").read_text().startswith("<?xml")
+    code, out, _ = run(
+        "sweep", file, "-m", "mll_transductive", "--grid", "iterations=0,2", "eta=0.3:0.7:0.4", "--shots", 1, *QUICK,
+        "--per-class", 5, "-o", tmp_path, "--json",
+    )  # fmt: skip
+    assert code == 0
+    assert len(json.loads(out)) == 4
+
+
+def test_list_names_needs_and_papers(run):
+    code, out, _ = run("list", "--json")
+    assert code == 0
+    rows = {row["method"]: row for row in json.loads(out)}
+    assert rows["simpleshot"]["needs"] == ["base_mean"]
+    assert "Hess" in rows["mll"]["paper"]
+    code, out, _ = run("list")
+    assert code == 0
+    assert "mll_transductive" in out
+
+
+def test_help_has_examples(run):
+    for command in ("reproduce", "evaluate", "sweep"):
+        code, out, _ = run(command, "--help")
+        assert code == 0
+        assert f"likelyshot {command}" in out
+    code, out, _ = run("--version")
+    assert out.startswith("likelyshot 0.")
+
+
+def bad_inputs(folder):
+    """Arguments of evaluate that cannot work, with a part of what must be said."""
+    good = np.abs(np.random.default_rng(0).normal(size=(60, 6))).astype(np.float32)
+    labels = np.arange(60) % 6
+
+    def write(name, vectors, labels=labels):
+        np.savez(folder / f"{name}.npz", features=vectors, labels=labels)
+        return folder / f"{name}.npz"
+
+    def with_(value):
+        bad = good.copy()
+        bad[3] = value
+        return bad
+
+    (folder / "truncated.safetensors").write_bytes(b"\x40\x00\x00\x00\x00\x00\x00\x00{")
+    (folder / "foreign.safetensors").write_bytes(b"GIF89a not features at all")
+    (folder / "empty.npz").write_bytes(b"")
+    (folder / "locked").write_text("a file")
+    fine = write("good", good)
+    small = ["--tasks", 5, "--ways", 3, "--shots", 1, "--total", 9]
+    return {
+        "nan": ([write("nan", with_(np.nan)), *small], "NaN"),
+        "infinite": ([write("inf", with_(np.inf)), *small], "infinity"),
+        "negative": ([write("negative", -good), *small, "-m", "mll"], "--rectify"),
+        "zero": ([write("zero", with_(0)), *small], "all zeros"),
+        "one class": ([write("one", good, labels * 0), *small], "one class only"),
+        "few samples": (
+            [write("few", good, np.r_[np.arange(58) % 5, 5, 5]), *small, "--shots", 3],
+            "class '5' has 2 images",
+        ),
+        "lengths": ([write("lengths", good, labels[:-1]), *small], "one label per row"),
+        "no labels": ([_no_labels(folder, good), *small], "labels"),
+        "missing": ([folder / "nothing.npz", *small], "check the path"),
+        "folder": ([folder, *small], "folder"),
+        "truncated": ([folder / "truncated.safetensors", *small], "truncated.safetensors"),
+        "foreign": ([folder / "foreign.safetensors", *small], "foreign.safetensors"),
+        "empty": ([folder / "empty.npz", *small], "empty"),
+        "unwritable": ([fine, *small, "-o", folder / "locked"], "is a file"),
+        "unwritable below": ([fine, *small, "-o", "/proc/nowhere"], "name another folder"),
+        "method": ([fine, *small, "-m", "mlll"], "did you mean 'mll'"),
+        "parameter": ([fine, *small, "-m", "mll", "-p", "lambda_mx=3"], "did you mean 'lambda_max'"),
+        "parameter of another": ([fine, *small, "-m", "mll", "-p", "cosine.normalise=no"], "not evaluated"),
+        "no equals": ([fine, *small, "-p", "lambda_max"], "NAME=VALUE"),
+        "value": ([fine, *small, "-m", "mll", "-p", "lambda_max=big"], "must be a number"),
+        "bad value": ([fine, *small, "-m", "mll", "-p", "lambda_max=-3"], "positive"),
+        "tasks": ([fine, *small, "--tasks", 0], "n_tasks"),
+        "alpha": ([fine, *small, "--alpha", -1], "alpha"),
+        "alpha nan": ([fine, *small, "--alpha", "nan"], "alpha"),
+        "total": ([fine, *small, "--total", 0], "total"),
+        "per class": ([fine, *small, "--query", "balanced", "--per-class", 0], "per_class"),
+        "too many queries": ([fine, *small, "--query", "balanced", "--per-class", 20], "10 images"),
+        "too large a total": ([fine, *small, "--total", 900], "images"),
+        "ways": ([fine, *small, "--ways", 9], "at least 9 classes"),
+        "one way": ([fine, *small, "--ways", 1], "ways"),
+        "shots": ([fine, *small, "--shots", 0], "shots"),
+        "seed": ([fine, *small, "--seed", -1], "seed"),
+        "device": ([fine, *small, "--device", "abacus"], "--device cpu"),
+        "split": ([fine, *small, "--split", "test"], "split"),
+        "not a number": ([fine, *small, "--tasks", "many"], "--tasks"),
+        "plan": ([fine, *small, "--query", "uniform"], "uniform"),
+        "option": ([fine, *small, "--taks", "3"], "--tasks"),
+    }
+
+
+def _no_labels(folder, vectors):
+    alone = folder / "alone"
+    alone.mkdir()
+    np.save(alone / "x.npy", vectors)
+    return alone / "x.npy"
+
+
+@pytest.mark.parametrize("case", [
+    "nan", "infinite", "negative", "zero", "one class", "few samples", "lengths", "no labels", "missing", "folder",
+    "truncated", "foreign", "empty", "unwritable", "unwritable below", "method", "parameter", "parameter of another",
+    "no equals", "value", "bad value", "tasks", "alpha", "alpha nan", "total", "per class", "too many queries",
+    "too large a total", "ways", "one way", "shots", "seed", "device", "split", "not a number", "plan", "option",
+])  # fmt: skip
+def test_bad_input_is_one_sentence_and_exit_code_2(run, tmp_path, case):
+    arguments, message = bad_inputs(tmp_path)[case]
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = run("evaluate", *arguments)
+    flat = " ".join(err.replace("│", " ").split())
+    assert code == 2
+    assert out == ""
+    assert message in flat
+    assert "Traceback" not in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ("lambda_max", "NAME=FIRST:LAST:STEP"),
+        ("lambda_max=1:2:0", "1 to 1,000 points"),
+        ("lambda_max=10:1:1", "1 to 1,000 points"),
+        ("lambda_mx=1,2", "did you mean 'lambda_max'"),
+        ("lambda_max=a,b", "must be a number"),
+    ],
+)
+def test_a_bad_grid_is_refused(run, file, tmp_path, grid, message):
+    code, out, err = run("sweep", file, "--grid", grid, "-o", tmp_path / "out")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_sweep_of_several_methods_or_three_parameters_is_refused(run, file, tmp_path):
+    assert run("sweep", file, "-m", "all", "-o", tmp_path / "out")[0] == 2
+    grid = ["--grid", "eta=0.5", "iterations=1", "lambda_max=40"]
+    code, _, err = run("sweep", file, "-m", "mll_transductive", *grid, "-o", tmp_path / "out")
+    assert code == 2
+    assert "one or two parameters" in err
+
+
+def test_signed_features_with_rectify(run, tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) % 4
+    signed = Features.from_arrays(torch.randn(60, 6, generator=generator), labels).save(tmp_path / "s.safetensors")
+    code, _, _ = run("evaluate", signed, "-m", "mll", "--rectify", "--tasks", 5, "--ways", 3, "--total", 9)
+    assert code == 0
+
+
+def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(tmp_path):
+    command = [sys.executable, "-c", "from likelyshot.cli import main; main()", "reproduce", "--tasks", "400"]
+    command += ["-o", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    cells = tmp_path / "out" / "cells"
+    deadline = time.monotonic() + 120
+    while not (cells.is_dir() and len(list(cells.glob("*.json"))) >= 2):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    finished = sorted(cells.iterdir())
+    assert not [path.name for path in tmp_path.rglob(".*")]
+    for path in finished:
+        Result.load(path)
+    again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    assert len(json.loads(again.stdout)) == 18
+    assert f"{len(finished)} finished cells" in again.stderr
+    assert "other data sets and" in again.stderr

@@ -1,0 +1,26 @@
+"""Small made-up features for every test."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from likelyshot import Features
+
+
+def make_features(seed: int = 0, classes: int = 8, per_class: int = 40, dim: int = 12) -> Features:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(classes).repeat_interleave(per_class)
+    centres = torch.rand(classes, dim, generator=generator) ** 2
+    vectors = torch.rand(len(labels), dim, generator=generator) * centres[labels] + 1e-3
+    return Features.from_arrays(vectors, labels, classes=[f"class {i}" for i in range(classes)])
+
+
+@pytest.fixture(scope="session")
+def features() -> Features:
+    return make_features()
+
+
+@pytest.fixture(scope="session")
+def validation() -> Features:
+    return make_features(seed=1)

@@ -1,0 +1,81 @@
+"""Imports point down only, and adding a method is one file, one dict entry, one docs line."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import likelyshot
+from likelyshot.methods import METHODS
+
+ROOT = Path(likelyshot.__file__).parent
+DOCS = Path(__file__).parent.parent / "docs"
+
+LAYERS = [
+    {"errors", "published", "packaged"},
+    {"files", "functional", "restricted_pickle"},
+    {"feature_files", "tasks", "methods", "results"},
+    {"features"},
+    {"evaluation", "estimators"},
+    {"binding"},
+    {"sweep"},
+    {"plots"},
+    {"reproduce"},
+    {"cli"},
+]
+
+
+def layer(module: str) -> int:
+    part = module.split(".")[1]
+    return next(i for i, names in enumerate(LAYERS) if part in names)
+
+
+def imports(path: Path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("likelyshot"):
+            names = (
+                [f"likelyshot.{alias.name}" for alias in node.names] if node.module == "likelyshot" else [node.module]
+            )
+            yield from (name for name in names if name != "likelyshot.__version__")
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path):
+    if path == ROOT / "__init__.py":
+        return
+    mine = "likelyshot." + ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for other in imports(path):
+        same = mine.split(".")[1] == other.split(".")[1]
+        assert same or layer(other) < layer(mine), f"{mine} imports {other}"
+
+
+def test_import_is_light():
+    heavy = ["torch", "numpy", "sklearn", "matplotlib", "pyarrow", "typer"]
+    script = f"import sys, likelyshot; print([m for m in {heavy} if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_the_public_names_are_there():
+    for name in likelyshot.__all__:
+        assert getattr(likelyshot, name) is not None
+    with pytest.raises(AttributeError, match="no attribute"):
+        likelyshot.nothing  # noqa: B018
+
+
+def test_a_method_is_one_file_one_entry_and_one_docs_line():
+    listed = (DOCS / "methods.md").read_text()
+    for name, function in METHODS.items():
+        assert function.__name__ == name
+        assert function.__module__ == f"likelyshot.methods.{name}"
+        assert "Paper: " in function.__doc__
+        assert "Shapes: " in function.__doc__
+        assert sum(line.startswith(f"| `{name}` ") for line in listed.splitlines()) == 1, f"{name} in docs/methods.md"
+    source = (ROOT / "methods" / "__init__.py").read_text()
+    assert all(source.count(f'"{name}": {name},') == 1 for name in METHODS)
+    files = {path.stem for path in (ROOT / "methods").glob("*.py")} - {"__init__", "inputs", "calibration"}
+    assert files == set(METHODS)

@@ -1,0 +1,623 @@
+"""The scikit-learn classifiers: the contract, the pure functions underneath, and every bad input."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+
+from likelyshot import (
+    CombinedClassifier,
+    FewShotClassifier,
+    InputError,
+    MLLClassifier,
+    TransductiveMLLClassifier,
+)
+from likelyshot.methods import METHODS
+from likelyshot.methods.calibration import METRICS, fit_calibration
+from likelyshot.methods.combined import score_columns
+
+DIM = 12
+ALL = [
+    FewShotClassifier(),
+    FewShotClassifier("euclidean"),
+    FewShotClassifier("cosine", temperature=0.1),
+    MLLClassifier(),
+    TransductiveMLLClassifier(),
+    CombinedClassifier(),
+]
+NAMES = ["few-shot", "euclidean", "cosine", "mll", "transductive", "combined"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Tiny tensors on busy cores: torch's threads would only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def draw(seed: int = 0, ways: int = 3, shots: int | list[int] = 4, queries: int = 25):
+    """Features that are exponential, as those of a network nearly are: support, labels, query, truth."""
+    rng = np.random.default_rng(seed)
+    means = rng.exponential(size=(ways, DIM)) + 0.05
+    labels = np.repeat(np.arange(ways), shots)
+    truth = rng.integers(ways, size=queries)
+    return rng.exponential(means[labels]), labels, rng.exponential(means[truth]), truth
+
+
+def scores_of(method, support, labels, query, **params):
+    ways = len(np.unique(labels))
+    inputs = torch.tensor(support), torch.tensor(labels), torch.tensor(query)
+    return METHODS[method](*inputs, n_ways=ways, **params).numpy()
+
+
+def calibration_for(support, labels, query, truth, metrics=METRICS, **settings):
+    settings = {"lambda_max": 40.0, "normalise": True} | settings
+    ways = len(np.unique(labels))
+    inputs = torch.tensor(support), torch.tensor(labels), torch.tensor(query)
+    columns = score_columns(*inputs, n_ways=ways, metrics=metrics, **settings)
+    shots, dims = len(labels) / ways, (support.shape[1],) * len(metrics)
+    return fit_calibration(columns, torch.tensor(truth), metrics=metrics, shots=shots, dims=dims, **settings)
+
+
+# ----------------------------------------------------------------------------- scikit-learn's contract
+
+SIGNED = "the check gives signed features without asking for the tag positive_only, and MLL refuses them"
+ZERO_ROW = "the check truncates features to integers, which leaves an all-zero row without a direction to normalise"
+QUERY_SET = "transductive: X is one query set, so a subset of its rows is another question"
+
+
+def expected_failures(estimator) -> dict[str, str]:
+    fitted = clone(estimator).fit(*draw()[:2])
+    failures = {}
+    if fitted._normalises():
+        failures["check_estimators_dtypes"] = ZERO_ROW
+    if estimator.__sklearn_tags__().input_tags.positive_only:
+        failures["check_decision_proba_consistency"] = SIGNED
+    if "mll_transductive" in estimator._metrics():
+        failures["check_methods_subset_invariance"] = QUERY_SET
+    return failures
+
+
+@parametrize_with_checks(
+    [
+        *ALL,
+        MLLClassifier(lambda_max=10.0, normalise=False),
+        TransductiveMLLClassifier(iterations=3, eta=0.3, normalise=False),
+        CombinedClassifier(metrics=("euclidean", "cosine"), rule="closest", normalise=False),
+        FewShotClassifier("mll_transductive", {"iterations": 2}),
+        FewShotClassifier("euclidean", {"normalise": False}),
+    ],
+    expected_failed_checks=expected_failures,
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=NAMES)
+def test_no_check_is_excused_that_passes(estimator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(estimator, on_fail=None, on_skip=None)
+    assert {r["check_name"] for r in results if r["status"] == "failed"} == set(expected_failures(estimator))
+
+
+def test_tags_say_which_methods_need_non_negative_features():
+    def positive_only(estimator):
+        return estimator.__sklearn_tags__().input_tags.positive_only
+
+    partial = functools.partial(METHODS["mll"], lambda_max=9.0)
+    few_shot = [FewShotClassifier(), FewShotClassifier("mll_transductive"), FewShotClassifier(partial)]
+    assert all(map(positive_only, [MLLClassifier(), TransductiveMLLClassifier(), CombinedClassifier(), *few_shot]))
+    assert not positive_only(FewShotClassifier("cosine"))
+    assert not positive_only(CombinedClassifier(metrics=("cosine", "euclidean")))
+    calibration = calibration_for(*draw(), metrics=("cosine",))
+    assert not positive_only(CombinedClassifier(calibration))
+    assert not positive_only(FewShotClassifier("combined", {"calibration": calibration}))
+    for bad in (FewShotClassifier(None), CombinedClassifier("path")):
+        positive_only(bad)  # whatever it says: fit says what is wrong
+
+
+# ---------------------------------------------------------------------------------- the pure functions
+
+
+@pytest.mark.parametrize("ways", [2, 3, 5])
+@pytest.mark.parametrize(
+    ("estimator", "method", "params"),
+    [
+        (FewShotClassifier(), "mll", {}),
+        (FewShotClassifier("mll", {"lambda_max": 80.0}), "mll", {"lambda_max": 80.0}),
+        (FewShotClassifier("euclidean", {"normalise": False}), "euclidean", {"normalise": False}),
+        (FewShotClassifier(METHODS["cosine"]), "cosine", {}),
+        (FewShotClassifier(functools.partial(METHODS["mll"], lambda_max=9.0)), "mll", {"lambda_max": 9.0}),
+        (MLLClassifier(lambda_max=5.0), "mll", {"lambda_max": 5.0}),
+        (MLLClassifier(normalise=False), "mll", {"normalise": False}),
+        (TransductiveMLLClassifier(), "mll_transductive", {}),
+        (
+            TransductiveMLLClassifier(30.0, 4, 0.2, False),
+            "mll_transductive",
+            {"lambda_max": 30.0, "iterations": 4, "eta": 0.2, "normalise": False},
+        ),
+    ],
+)
+def test_scores_are_those_of_the_function(estimator, method, params, ways):
+    support, labels, query, truth = draw(ways, ways, shots=[1, 4, 2, 3, 1][:ways])  # unequal shots
+    expected = scores_of(method, support, labels, query, **params)
+    classifier = clone(estimator).fit(support, labels)
+    decision = classifier.decision_function(query)
+    assert np.array_equal(decision, expected if ways > 2 else expected[:, 1] - expected[:, 0])
+    assert np.array_equal(classifier.predict(query), expected.argmax(-1))
+    assert classifier.score(query, truth) == (expected.argmax(-1) == truth).mean()
+
+
+@pytest.mark.parametrize("as_what", [torch.tensor, np.asarray, list])
+def test_simpleshot_with_its_base_mean(as_what):
+    support, labels, query, _ = draw()
+    base_mean = np.random.default_rng(1).normal(size=DIM)
+    classifier = FewShotClassifier("simpleshot", {"base_mean": as_what(base_mean)}).fit(support - 1, labels)
+    expected = scores_of("simpleshot", support - 1, labels, query - 1, base_mean=torch.tensor(base_mean))
+    assert np.allclose(classifier.decision_function(query - 1), expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("rule", ["youden", "closest", "concordance"])
+def test_combined_with_its_calibration(rule):
+    support, labels, query, truth = draw()
+    calibration = calibration_for(support, labels, query, truth, ("cosine", "mll"), lambda_max=20.0)
+    expected = scores_of("combined", support, labels, query, calibration=calibration, rule=rule)
+    one = CombinedClassifier(calibration, rule=rule).fit(support, labels)
+    other = FewShotClassifier("combined", {"calibration": calibration, "rule": rule}).fit(support, labels)
+    assert one.calibration_ is calibration
+    assert np.array_equal(one.decision_function(query), expected)
+    assert np.array_equal(other.decision_function(query), expected)
+
+
+def test_they_are_good_at_what_they_are_for():
+    accuracy = dict.fromkeys(NAMES, 0.0)
+    for seed in range(6):
+        support, labels, query, truth = draw(seed, ways=5, shots=5, queries=400)
+        for name, estimator in zip(NAMES, ALL, strict=True):
+            accuracy[name] += clone(estimator).fit(support, labels).score(query, truth) / 6
+    assert min(accuracy.values()) > 0.6  # chance is 0.2
+    assert accuracy["transductive"] > accuracy["mll"] + 0.03  # the likelihood is the true one
+    assert accuracy["mll"] > accuracy["cosine"] + 0.03
+
+
+def test_no_iterations_is_the_inductive_classifier():
+    support, labels, query, _ = draw()
+    transductive = TransductiveMLLClassifier(lambda_max=20.0, iterations=0).fit(support, labels)
+    inductive = MLLClassifier(lambda_max=20.0).fit(support, labels)
+    assert np.array_equal(transductive.decision_function(query), inductive.decision_function(query))
+
+
+def test_a_query_set_is_one_question_in_any_order():
+    support, labels, query, _ = draw(ways=4, shots=1)
+    classifier = TransductiveMLLClassifier().fit(support, labels)
+    whole = classifier.decision_function(query)
+    order = np.random.default_rng(0).permutation(len(query))
+    assert np.allclose(classifier.decision_function(query[order]), whole[order], rtol=1e-9)
+    assert not np.allclose(classifier.decision_function(query[:5]), whole[:5])
+    assert np.array_equal(classifier.decision_function(query), whole)  # nothing is kept from the last call
+
+
+# --------------------------------------------------------------------------------------- probabilities
+
+
+@pytest.mark.parametrize("ways", [2, 4])
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 30.0])
+@pytest.mark.parametrize("estimator", ALL, ids=NAMES)
+def test_probabilities(estimator, temperature, ways):
+    support, labels, query, _ = draw(3, ways)
+    classifier = clone(estimator).set_params(temperature=temperature).fit(support, labels)
+    probabilities, scores = classifier.predict_proba(query), classifier.decision_function(query)
+    if ways == 2:
+        scores = np.stack([np.zeros_like(scores), scores], -1)
+    assert probabilities.shape == (len(query), ways)
+    assert np.allclose(probabilities.sum(-1), 1, rtol=0, atol=1e-14)
+    assert np.allclose(probabilities, softmax(scores / temperature, -1), rtol=1e-9, atol=1e-300)
+    assert np.array_equal(classifier.predict(query), probabilities.argmax(-1))
+    order = np.take_along_axis(probabilities, scores.argsort(-1), -1)
+    assert (np.diff(order, axis=-1) >= 0).all()
+
+
+def test_probabilities_survive_extreme_temperatures():
+    support, labels, query, _ = draw()
+    for temperature in (1e-320, 1e-12, 1e300):
+        probabilities = MLLClassifier(temperature=temperature).fit(support, labels).predict_proba(query)
+        assert np.isfinite(probabilities).all()
+        assert np.allclose(probabilities.sum(-1), 1)
+
+
+# --------------------------------------------------------------------------------------- what comes in
+
+INPUTS = {
+    "float64": (np.asarray, np.float64),
+    "float32": (lambda x: x.astype(np.float32), np.float32),
+    "float16": (lambda x: x.astype(np.float16), np.float32),
+    "longdouble": (lambda x: x.astype(np.longdouble), np.float64),
+    "int64": (lambda x: (x * 20 + 1).astype(np.int64), np.float64),
+    "uint8": (lambda x: np.clip(x * 20 + 1, 0, 255).astype(np.uint8), np.float32),
+    "big-endian": (lambda x: x.astype(">f8"), np.float64),
+    "fortran": (np.asfortranarray, np.float64),
+    "reversed": (lambda x: x[:, ::-1], np.float64),
+    "strided": (lambda x: x[:, ::2], np.float64),
+    "list": (lambda x: x.tolist(), np.float64),
+    "object": (lambda x: x.astype(object), np.float64),
+    "tensor float64": (torch.tensor, np.float64),
+    "tensor float32": (lambda x: torch.tensor(x).float(), np.float32),
+    "tensor float16": (lambda x: torch.tensor(x).half(), np.float32),
+    "tensor bfloat16": (lambda x: torch.tensor(x).bfloat16(), np.float32),
+    "tensor with gradient": (lambda x: torch.tensor(x, requires_grad=True) * 2, np.float64),
+    "tensor transposed": (lambda x: torch.tensor(x.T.copy()).T, np.float64),
+    "frame": (lambda x: pd.DataFrame(x).add_prefix("feature"), np.float64),
+    "frame float32": (lambda x: pd.DataFrame(x.astype(np.float32)).add_prefix("feature"), np.float32),
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("estimator", [MLLClassifier(), TransductiveMLLClassifier(), FewShotClassifier("cosine")])
+def test_input_types(estimator, kind):
+    convert, dtype = INPUTS[kind]
+    support, labels, query, _ = draw()
+    support, query = convert(support), convert(query)
+    exact = [
+        x.detach().double().numpy() if isinstance(x, torch.Tensor) else np.array(x, dtype=float)
+        for x in (support, query)
+    ]
+    reference = clone(estimator).fit(exact[0], labels)
+    classifier = clone(estimator).fit(support, labels)
+    scores = classifier.decision_function(query)
+    assert scores.dtype == dtype
+    tolerance = 1e-4 if dtype == np.float32 else 1e-12
+    assert np.allclose(scores, reference.decision_function(exact[1]), rtol=tolerance, atol=tolerance)
+    assert np.array_equal(classifier.predict(query), reference.predict(exact[1]))
+    assert classifier.n_features_in_ == exact[0].shape[1]
+    assert classifier.support_.dtype == dtype
+
+
+def test_read_only_and_mixed_precision():
+    support, labels, query, _ = draw()
+    for array in (support, labels, query):
+        array.flags.writeable = False
+    classifier = MLLClassifier().fit(support.astype(np.float32), labels)
+    assert classifier.decision_function(query).dtype == np.float64  # a float64 query asks for float64
+    assert MLLClassifier().fit(support, labels).decision_function(query).shape == (25, 3)
+    mean = np.zeros(DIM)
+    mean.flags.writeable = False
+    assert (
+        FewShotClassifier("simpleshot", {"base_mean": mean})
+        .fit(support, labels)
+        .score(query, classifier.predict(query))
+    )
+
+
+def test_frames_give_feature_names_and_must_keep_them():
+    support, labels, query, _ = draw()
+    names = [f"feature{i}" for i in range(DIM)]
+    classifier = MLLClassifier().fit(pd.DataFrame(support, columns=names), pd.Series(labels))
+    assert classifier.feature_names_in_.tolist() == names
+    with pytest.raises(ValueError, match="feature names should match"):
+        classifier.predict(pd.DataFrame(query, columns=names[::-1]))
+
+
+LABELS = {
+    "str": (np.array(["crow", "gull", "wren"]), np.asarray),
+    "list of str": (np.array(["crow", "gull", "wren"]), list),
+    "object str": (np.array(["crow", "gull", "wren"], dtype=object), np.asarray),
+    "int": (np.array([-5, 3, 1000]), np.asarray),
+    "list of int": (np.array([-5, 3, 1000]), lambda y: y.tolist()),
+    "object int": (np.array([-5, 3, 1000]), lambda y: y.astype(object)),
+    "object Series of int": (np.array([-5, 3, 1000]), lambda y: pd.Series(y.astype(object))),
+    "whole floats": (np.array([0.0, 1.0, 7.0]), np.asarray),
+    "bool": (np.array([False, True]), np.asarray),
+    "object bool": (np.array([False, True]), lambda y: y.astype(object)),
+    "Series": (np.array(["crow", "gull", "wren"]), lambda y: pd.Series(y, index=range(100, 100 + len(y)))),
+    "categorical": (np.array(["crow", "gull", "wren"]), lambda y: pd.Series(pd.Categorical(y))),
+    "categorical int": (np.array([-5, 3, 1000]), lambda y: pd.Series(pd.Categorical(y))),
+    "categorical unused": (np.array([4, 6]), lambda y: pd.Series(pd.Categorical(y, categories=[9, 6, 4]))),
+    "nullable int": (np.array([-5, 3, 1000]), lambda y: pd.Series(y, dtype="Int64")),
+    "string dtype": (np.array(["crow", "gull", "wren"]), lambda y: pd.Series(y, dtype="string")),
+    "tensor": (np.array([-5, 3, 1000]), torch.tensor),
+    "tensor bool": (np.array([False, True]), torch.tensor),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_label_types(kind):
+    classes, convert = LABELS[kind]
+    support, labels, query, truth = draw(ways=len(classes))
+    expected = scores_of("mll", support, labels, query).argmax(-1)
+    classifier = MLLClassifier().fit(support, convert(classes[labels]))
+    assert classifier.classes_.tolist() == classes.tolist()
+    assert classifier.predict(query).tolist() == classes[expected].tolist()
+    assert classifier.score(query, convert(classes[truth])) == (expected == truth).mean()
+
+
+def test_inputs_stay_as_they_were_and_the_support_is_a_copy():
+    support, labels, query, _ = draw()
+    before = support.copy(), labels.copy(), query.copy()
+    for estimator in ALL:
+        classifier = clone(estimator).fit(support, labels)
+        classifier.predict_proba(query)
+        assert all(np.array_equal(a, b) for a, b in zip(before, (support, labels, query), strict=True))
+    for X in (support, torch.from_numpy(support)):
+        classifier = MLLClassifier().fit(X, labels)
+        scores = classifier.decision_function(query)
+        X[:] = 1.0
+        assert np.array_equal(classifier.decision_function(query), scores)
+        support[:] = before[0]
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=NAMES)
+def test_order_of_the_training_rows_does_not_matter(estimator):
+    support, labels, query, _ = draw(shots=[2, 5, 3])
+    names = np.array(["c", "a", "b"])[labels]
+    order = np.random.default_rng(1).permutation(len(labels))
+    one = clone(estimator).fit(support, names)
+    other = clone(estimator).fit(support[order], names[order])
+    assert np.allclose(one.decision_function(query), other.decision_function(query), rtol=1e-7, atol=1e-9)
+    assert np.array_equal(one.predict(query), other.predict(query))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 5), st.sampled_from(ALL), st.randoms(use_true_random=False))
+def test_renaming_the_classes_renames_the_predictions(seed, ways, estimator, random):
+    support, labels, query, _ = draw(seed, ways)
+    renamed = np.array(random.sample(range(100), ways))
+    one = clone(estimator).fit(support, labels)
+    other = clone(estimator).fit(support, renamed[labels])
+    assert np.allclose(one.predict_proba(query), other.predict_proba(query)[:, renamed.argsort().argsort()], atol=1e-6)
+    sure = np.diff(np.sort(one.predict_proba(query), axis=-1)[:, -2:]).ravel() > 1e-5
+    assert np.array_equal(renamed[one.predict(query)][sure], other.predict(query)[sure])
+
+
+# ------------------------------------------------------------------------------- calibrating by itself
+
+
+@pytest.mark.parametrize("shots", [2, 3, [4, 1, 3], [1, 6, 1]])
+@pytest.mark.parametrize("metrics", [METRICS, ("mll",), ("cosine", "euclidean")])
+@pytest.mark.parametrize("normalise", [True, False])
+def test_self_calibration_is_leave_one_out(shots, metrics, normalise):
+    support, labels, query, _ = draw(5, shots=shots)
+    classifier = CombinedClassifier(metrics=metrics, lambda_max=20.0, normalise=normalise).fit(support, labels)
+    x, y = torch.tensor(support), torch.tensor(labels)
+    kind = {"metrics": metrics, "lambda_max": 20.0, "normalise": normalise}
+    columns, truth = [], []
+    for i in range(len(y)):
+        keep = torch.arange(len(y)) != i
+        if y[i] in y[keep]:
+            columns.append(score_columns(x[keep], y[keep], x[i : i + 1], n_ways=3, **kind))
+            truth.append(y[i])
+    expected = fit_calibration(
+        torch.cat(columns), torch.stack(truth), shots=len(y) / 3, dims=(DIM,) * len(metrics), **kind
+    )
+    made = classifier.calibration_
+    for ours, naive in ((made.intra, expected.intra), (made.cross, expected.cross)):
+        assert np.allclose(ours.mean, naive.mean, rtol=1e-10)
+        assert np.allclose(ours.covariance, naive.covariance, rtol=1e-7, atol=1e-10)
+        assert ours.independent == naive.independent
+    assert (made.metrics, made.ways, made.shots, made.dims) == (metrics, 3, len(y) / 3, expected.dims)
+    scores = scores_of("combined", support, labels, query, calibration=made)
+    assert np.array_equal(classifier.decision_function(query), scores)
+
+
+def test_leaving_one_out_never_makes_a_negative_prototype():
+    support = np.zeros((6, 4), dtype=np.float32)
+    support[:, 0] = 1
+    support[[0, 3], 1:] = [[0.1, 0.7, 1 / 3], [0.3, 0.1, 1e-7]]  # a class without it has nothing there
+    support[[1, 4], 3] = 1e-9
+    CombinedClassifier(normalise=False).fit(support, [0, 0, 0, 1, 1, 1])
+
+
+def test_calibration_that_does_not_fit_is_refused():
+    support, labels, query, truth = draw()
+    calibration = calibration_for(support, labels, query, truth)
+    given = CombinedClassifier(calibration)
+    assert given.fit(support, labels).predict(query).shape == (25,)
+    with pytest.raises(InputError, match=r"made for 4\.0 shots, these tasks have 3\.66"):
+        given.fit(support[1:], labels[1:])
+    with pytest.raises(InputError, match="made for 3 ways, these tasks have 2"):
+        given.fit(support[labels < 2], labels[labels < 2])
+    with pytest.raises(InputError, match="feature dimensions"):
+        given.fit(support[:, :5], labels)
+    with pytest.raises(InputError, match=r"expected a likelyshot.Calibration, got str: .*Calibration.load\(path\)"):
+        CombinedClassifier("calibration.json").fit(support, labels)
+    with pytest.raises(InputError, match=r"expected a likelyshot.Calibration, got dict"):
+        FewShotClassifier("combined", {"calibration": {}}).fit(support, labels)
+
+
+# ------------------------------------------------------------------------------------------- bad input
+
+
+def with_row(value, row=2):
+    support, labels, _, _ = draw()
+    support[row] = value
+    return support, labels
+
+
+NEGATIVE = r"Negative values in data: \w+ models features as exponential and needs them non-negative, got .*rectify"
+ZEROS = r"row 2 of X is all zeros, 1 of 12 are: drop such rows, or use normalise=False"
+BAD = [
+    (FewShotClassifier("mlll"), None, r"unknown method 'mlll': did you mean 'mll'\? Known: combined, cosine"),
+    (FewShotClassifier(None), None, "unknown method None"),
+    (
+        FewShotClassifier("mll", {"lamda_max": 3}),
+        None,
+        "mll has no parameter 'lamda_max': did you mean 'lambda_max'",
+    ),
+    (FewShotClassifier("mll", {"n_ways": 3}), None, "mll has no parameter 'n_ways'"),
+    (FewShotClassifier("simpleshot"), None, "simpleshot needs base_mean in params: the mean feature vector"),
+    (FewShotClassifier("simpleshot", {"base_mean": None}), None, "simpleshot needs base_mean in params"),
+    (FewShotClassifier("simpleshot", {"base_mean": [1.0]}), None, "expected a base mean of 12 numbers"),
+    (FewShotClassifier("combined"), None, r"combined needs calibration in params: likelyshot.calibrate\("),
+    (
+        FewShotClassifier("mll", {"lambda_max": -1}),
+        None,
+        "lambda_max must be a positive finite number, got -1",
+    ),
+    (MLLClassifier(lambda_max=0), None, "lambda_max must be a positive finite number, got 0"),
+    (MLLClassifier(temperature=0), None, "temperature must be a positive finite number, got 0"),
+    (MLLClassifier(temperature=float("nan")), None, "temperature must be a positive finite number, got nan"),
+    (TransductiveMLLClassifier(eta=2), None, "eta must lie in 0..1, got 2"),
+    (TransductiveMLLClassifier(iterations=-1), None, "iterations must be 0 or more, got -1"),
+    (CombinedClassifier(rule="yuden"), None, "unknown rule 'yuden': did you mean 'youden'"),
+    (CombinedClassifier(metrics=("mll", "cosin")), None, "unknown metric 'cosin': did you mean 'cosine'"),
+    *[(e, with_row(-0.5), NEGATIVE) for e in (MLLClassifier(), TransductiveMLLClassifier(), CombinedClassifier())],
+    *[(e, with_row(0.0), ZEROS) for e in ALL],
+    (MLLClassifier(), (np.ones((3, 1)), [0, 1, 1]), r"1 feature\(s\) scaled to length one says nothing"),
+    (MLLClassifier(), with_row(np.nan), "Input X contains NaN"),
+    (MLLClassifier(), with_row(np.inf), "Input X contains infinity"),
+    (MLLClassifier(), (np.ones((2, 3)), [0, 1, 1]), "inconsistent numbers of samples"),
+    (MLLClassifier(), (np.ones((0, 3)), []), "0 sample"),
+    (MLLClassifier(), (np.ones(3), [0, 1, 1]), "Expected 2D array, got 1D array"),
+    (MLLClassifier(), (np.ones((3, 2)), [0.5, 1.5, 1.7]), "Unknown label type"),
+    (MLLClassifier(), (np.ones((3, 2)), [0, np.nan, 1]), "Input y contains NaN"),
+    (MLLClassifier(), (np.ones((3, 2)), None), "requires y to be passed"),
+    (
+        MLLClassifier(),
+        (np.ones((3, 2)), ["a"] * 3),
+        "few-shot classification needs at least two classes, got only one class, 'a': add examples",
+    ),
+    (
+        MLLClassifier(),
+        (np.ones((3, 2)), np.array(["a", 1, None], dtype=object)),
+        "expected labels all strings or all numbers, got some NoneType, int",
+    ),
+    (
+        CombinedClassifier(),
+        (np.eye(5) + 1, [0, 1, 2, 3, 4]),
+        r"takes 4 examples of classes that have two, got 0: .* give calibration=likelyshot\.calibrate\(",
+    ),
+    (CombinedClassifier(), (np.eye(4) + 1, [0, 0, 0, 1]), "takes 4 examples of classes that have two, got 3"),
+    (CombinedClassifier(), (np.ones((6, 3)), [0, 0, 0, 1, 1, 1]), "all scores of the calibration are equal"),
+]
+
+
+@pytest.mark.parametrize(("estimator", "data", "message"), BAD, ids=[f"{i}" for i in range(len(BAD))])
+def test_bad_input_is_refused_by_fit(estimator, data, message):
+    support, labels = draw()[:2] if data is None else data
+    with pytest.raises(ValueError, match=message):
+        clone(estimator).fit(support, labels)
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=NAMES)
+def test_bad_queries_are_refused(estimator):
+    support, labels, query, _ = draw()
+    with pytest.raises(NotFittedError):
+        clone(estimator).predict(query)
+    classifier = clone(estimator).fit(support, labels)
+    for bad, message in (
+        (query[:, 1:], "expecting 12 features"),
+        (query[:0], "0 sample"),
+        (query[0], "Expected 2D array"),
+        (np.where(query == query[3, 3], np.nan, query), "NaN"),
+        (
+            np.where(np.arange(25)[:, None] % 10 == 7, 0, query),
+            "row 7 of X is all zeros, 2 of 25 are: drop such",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            classifier.predict(bad)
+    if classifier.__sklearn_tags__().input_tags.positive_only:
+        with pytest.raises(InputError, match=NEGATIVE):
+            classifier.predict_proba(-query)
+    else:
+        assert classifier.predict(-query).shape == (25,)
+
+
+def test_zero_rows_are_fine_without_normalisation():
+    support, labels = with_row(0.0)
+    calibration = calibration_for(*draw(), normalise=False)
+    for estimator in (
+        MLLClassifier(normalise=False),
+        TransductiveMLLClassifier(normalise=False),
+        CombinedClassifier(normalise=False),
+        CombinedClassifier(calibration),
+        FewShotClassifier("combined", {"calibration": calibration}),
+        FewShotClassifier("euclidean", {"normalise": False}),
+    ):
+        assert np.isfinite(estimator.fit(support, labels).predict_proba(support)).all()
+    with pytest.raises(InputError, match="of the calibration"):
+        CombinedClassifier(calibration_for(*draw()), normalise=False).fit(support, labels)
+
+
+def test_an_unknown_device_is_an_error():
+    with pytest.raises(RuntimeError, match="device"):
+        FewShotClassifier(device="toaster").fit(*draw()[:2])
+
+
+# ---------------------------------------------------------------------------- with the rest of sklearn
+
+
+def rectify(X):
+    return np.hstack([X.clip(0), (-X).clip(0)])
+
+
+def test_pipelines_and_cross_validation():
+    X, y, query, truth = draw(2, shots=20, queries=200)
+    signed = make_pipeline(FunctionTransformer(rectify), TransductiveMLLClassifier())
+    assert signed.fit(X - 1, y).score(query - 1, truth) > 0.6
+    scaled = make_pipeline(MinMaxScaler(clip=True), MLLClassifier())
+    assert cross_val_score(scaled, X, y, cv=4).mean() > 0.6
+    for scoring in ("neg_log_loss", "roc_auc_ovr", "balanced_accuracy"):
+        assert np.isfinite(cross_val_score(CombinedClassifier(temperature=3.0), X, y, cv=3, scoring=scoring)).all()
+    binary = y < 1
+    assert cross_val_score(MLLClassifier(), X, binary, cv=3, scoring="roc_auc").mean() > 0.7
+
+
+def test_grid_search():
+    X, y, query, truth = draw(2, shots=20, queries=200)
+    grid = GridSearchCV(TransductiveMLLClassifier(), {"lambda_max": [5.0, 40.0], "eta": [0.3, 0.7]}, cv=3).fit(X, y)
+    assert set(grid.best_params_) == {"lambda_max", "eta"}
+    assert grid.score(query, truth) > 0.6
+    search = {"method": ["mll", "cosine"], "params": [{"normalise": True}, {"normalise": False}]}
+    assert GridSearchCV(FewShotClassifier(), search, cv=3).fit(X, y).best_score_ > 0.6
+
+
+def test_clone_and_repr():
+    calibration = calibration_for(*draw())
+    for estimator in (
+        CombinedClassifier(calibration, ("mll",), "closest", 3.0, False, 2.0),
+        FewShotClassifier("simpleshot", {"base_mean": torch.zeros(DIM)}, device="cpu"),
+        TransductiveMLLClassifier(1.0, 2, 0.3, False, 4.0),
+    ):
+        copy = clone(estimator)
+        assert type(copy) is type(estimator)
+        assert str(copy.get_params()) == str(estimator.get_params())
+        assert hash(copy) != hash(estimator)
+    assert repr(MLLClassifier(lambda_max=3.0)) == "MLLClassifier(lambda_max=3.0)"
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=NAMES)
+def test_dump_load_and_threads(estimator, tmp_path):
+    support, labels, query, _ = draw()
+    classifier = clone(estimator).fit(support, np.array(["x", "y", "z"])[labels])
+    expected = classifier.predict_proba(query)
+    joblib.dump(classifier, tmp_path / "classifier.joblib")
+    for mode in (None, "r"):
+        loaded = joblib.load(tmp_path / "classifier.joblib", mmap_mode=mode)
+        assert np.array_equal(loaded.predict_proba(query), expected)
+    run = joblib.Parallel(n_jobs=4, prefer="threads")
+    for result in run(joblib.delayed(classifier.predict_proba)(query) for _ in range(8)):
+        assert np.array_equal(result, expected)
+
+
+def test_processes():
+    X, y, _, _ = draw(2, shots=20)
+    expected = cross_val_score(CombinedClassifier(), X, y, cv=3)
+    assert np.array_equal(cross_val_score(CombinedClassifier(), X, y, cv=3, n_jobs=2), expected)

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+
+from likelyshot import Balanced, Dirichlet, Features, calibrate, evaluate, sample_tasks
+from likelyshot.errors import InputError
+from likelyshot.evaluation import describe
+from likelyshot.methods import METHODS
+
+
+@pytest.fixture(scope="module")
+def tasks(features):
+    return sample_tasks(features.labels, n_tasks=60, ways=4, shots=2, query=Dirichlet(20, 2.0), seed=3)
+
+
+def test_equals_a_loop_over_tasks(features, tasks):
+    result = evaluate(METHODS["mll"], features, tasks)
+    for t in range(len(tasks)):
+        scores = METHODS["mll"](
+            features.vectors[tasks.support[t]],
+            tasks.support_labels,
+            features.vectors[tasks.query[t]],
+            n_ways=4,
+        )
+        right = (scores.argmax(-1) == tasks.query_labels[t]).double().mean().item()
+        assert result.accuracy[t] == pytest.approx(right, abs=1e-8)
+    assert result.mean == pytest.approx(result.accuracy.mean())
+    assert result.ci95 == pytest.approx(1.96 * result.accuracy.std(ddof=1) / np.sqrt(60))
+
+
+@pytest.mark.parametrize("name", ["euclidean", "cosine", "mll", "mll_transductive", "combined", "simpleshot"])
+def test_any_chunk_size_and_number_of_workers_gives_the_same(name, features, validation, tasks):
+    method = METHODS[name]
+    if name == "combined":
+        drawn = sample_tasks(validation.labels, n_tasks=30, ways=4, shots=2, query=Balanced(5), seed=0)
+        method = functools.partial(method, calibration=calibrate(validation, drawn))
+    if name == "simpleshot":
+        method = functools.partial(method, base_mean=validation.vectors.mean(0))
+    wanted = evaluate(method, features, tasks)
+    for chunk_bytes, workers in ((1, 1), (1, 3), (5_000, 2), (10**9, 1)):
+        found = evaluate(method, features, tasks, chunk_bytes=chunk_bytes, workers=workers)
+        assert np.array_equal(found.accuracy, wanted.accuracy)
+        assert np.array_equal(found.macro_f1, wanted.macro_f1)
+
+
+def test_progress_counts_every_task_once(features, tasks):
+    done = []
+    evaluate(METHODS["mll"], features, tasks, chunk_bytes=10_000, progress=done.append)
+    assert sum(done) == len(tasks)
+    assert len(done) > 1
+
+
+def test_the_configuration_says_all_that_is_needed(features, tasks):
+    result = evaluate(functools.partial(METHODS["mll"], lambda_max=80.0), features, tasks)
+    assert result.config["params"] == {"lambda_max": 80.0, "normalise": True}
+    assert result.config["tasks_digest"] == tasks.digest
+    assert result.config["features"][0]["digest"] == features.digest
+    assert {"torch", "numpy", "python", "likelyshot", "date"} <= result.environment.keys()
+    assert result.seconds > 0
+
+
+def test_methods_without_their_statistics_are_refused(features, tasks):
+    with pytest.raises(InputError, match="simpleshot needs base_mean"):
+        evaluate(METHODS["simpleshot"], features, tasks)
+    with pytest.raises(InputError, match="combined needs calibration"):
+        evaluate(METHODS["combined"], features, tasks)
+
+
+def test_statistics_are_described_not_dumped():
+    name, params = describe(functools.partial(METHODS["simpleshot"], base_mean=torch.ones(4)))
+    assert name == "simpleshot"
+    assert params["base_mean"]["shape"] == [4]
+
+
+def test_tasks_of_other_labels_are_refused(features, tasks):
+    other = Features.from_arrays(features.vectors[:-1], features.labels[:-1])
+    with pytest.raises(InputError, match="labels"):
+        evaluate(METHODS["mll"], other, tasks)
+
+
+def test_an_all_zero_vector_is_refused_when_it_would_be_normalised(features, tasks):
+    vectors = features.vectors.clone()
+    vectors[7] = 0
+    broken = Features(vectors, features.labels, features.classes, {})
+    with pytest.raises(InputError, match=r"vector 7 \(class class 0\) is all zeros.*--no-normalise"):
+        evaluate(METHODS["cosine"], broken, tasks)
+    evaluate(functools.partial(METHODS["euclidean"], normalise=False), broken, tasks)
+
+
+def test_negative_features_are_refused_by_mll(features, tasks):
+    signed = Features(features.vectors - 0.1, features.labels, features.classes, {})
+    with pytest.raises(InputError, match="non-negative"):
+        evaluate(METHODS["mll"], signed, tasks)
+    evaluate(METHODS["mll"], signed.rectified(), tasks)
+
+
+def test_one_network_per_metric(features, validation, tasks):
+    networks = [Features(features.vectors * s, features.labels, features.classes, {}) for s in (1, 2, 3)]
+    drawn = sample_tasks(validation.labels, n_tasks=30, ways=4, shots=2, query=Balanced(5), seed=0)
+    method = functools.partial(METHODS["combined"], calibration=calibrate([validation] * 3, drawn))
+    apart, together = evaluate(method, networks, tasks), evaluate(method, features, tasks)
+    assert np.array_equal(apart.accuracy, together.accuracy)
+    assert len(apart.config["features"]) == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory of Linux")
+def test_ten_thousand_tasks_of_640_dimensions_stay_under_a_gigabyte():
+    script = textwrap.dedent(
+        """
+        import resource, torch
+        from likelyshot import Features, sample_tasks, Dirichlet, evaluate
+        from likelyshot.methods import METHODS
+        labels = torch.arange(20).repeat_interleave(600)
+        vectors = torch.rand(len(labels), 640, dtype=torch.float16)
+        tasks = sample_tasks(labels, n_tasks=10_000, ways=5, shots=5, query=Dirichlet(75, 2.0), seed=0)
+        evaluate(METHODS["mll"], Features.from_arrays(vectors, labels), tasks)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+        """
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert float(ran.stdout) < 1

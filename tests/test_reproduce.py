@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from likelyshot import published
+from likelyshot import reproduce as module
+from likelyshot.results import Result
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(module, "LAMBDA_MAX", (40.0, 80.0))
+    monkeypatch.setattr("likelyshot.binding.CALIBRATION_TASKS", 20)
+
+
+def test_a_second_run_takes_the_finished_cells(small, tmp_path, monkeypatch):
+    first = module.reproduce(tmp_path, n_tasks=15)
+    assert first.reused == 0
+    assert len(first.results) == 18
+    assert first.lambda_max in (40.0, 80.0)
+    names = {p.name for p in tmp_path.rglob("*") if p.is_file()}
+    assert {
+        "reproduce.json",
+        "lambda_max.json",
+        "lambda_max.svg",
+        "imbalanced_1shot_mll_transductive.json",
+    } <= names
+    (tmp_path / "cells" / "inductive_1shot_mll.json").write_text('{"half": ')
+    calls = []
+    monkeypatch.setattr(module, "evaluate", lambda *a, **k: calls.append(a) or evaluate(*a, **k))
+    second = module.reproduce(tmp_path, n_tasks=15)
+    assert second.reused == 17
+    assert len(calls) == 1
+    for key, result in first.results.items():
+        assert second.results[key].mean == result.mean
+    rows = json.loads((tmp_path / "reproduce.json").read_text())["rows"]
+    assert len(rows) == 18
+
+
+evaluate = module.evaluate
+
+
+def test_other_settings_or_fresh_compute_anew(small, tmp_path):
+    module.reproduce(tmp_path, n_tasks=10)
+    assert module.reproduce(tmp_path, n_tasks=10, seed=1).reused == 0
+    assert module.reproduce(tmp_path, n_tasks=10, seed=1, fresh=True).reused == 0
+    assert module.reproduce(tmp_path, n_tasks=10, seed=1).reused == 18
+
+
+def test_stopped_in_the_middle_it_goes_on(small, tmp_path, monkeypatch):
+    calls = []
+
+    def interrupted(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return evaluate(*arguments, **options)
+
+    monkeypatch.setattr(module, "evaluate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        module.reproduce(tmp_path, n_tasks=10)
+    for path in (tmp_path / "cells").iterdir():
+        Result.load(path)
+    assert module.reproduce(tmp_path, n_tasks=10).reused == 3
+
+
+def test_progress_reaches_the_announced_total(small, tmp_path):
+    for _ in range(2):
+        done = []
+        module.reproduce(tmp_path, n_tasks=10, progress=done.append)
+    assert sum(done) == 10 * 18 + 10 * 2 * 2  # the second run calibrates nothing
+
+
+def test_published_rows_are_plausible():
+    for row in (*published.INDUCTIVE, *published.IMBALANCED):
+        assert 40 < row.one_shot < row.five_shot < 90
