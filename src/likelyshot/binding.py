@@ -92,6 +92,21 @@ def needs(name: str) -> list[str]:
     return [key for key in _keywords(METHODS[name], required=True) if key != "n_ways"]
 
 
+def about(name: str) -> dict[str, Any]:
+    """Tell what a method does, needs and comes from, as its docstring and signature say."""
+    given = parameters(name)
+    text = inspect.getdoc(METHODS[name]) or ""
+    lines = text.splitlines()
+    return {
+        "method": name,
+        "does": lines[0],
+        "needs": needs(name),
+        "parameters": given,
+        "paper": next(line.removeprefix("Paper: ") for line in lines if line.startswith("Paper: ")),
+        "text": text.split(">>>")[0].strip(),
+    }
+
+
 def _keywords(function: Method | Any, required: bool) -> dict[str, Any]:
     return {
         key: parameter.default

@@ -164,7 +164,7 @@ def map_chunks(
             return function(supports, queries, chunk)
 
     starts = range(0, len(tasks), size)
-    threads = min(workers or (_cores() if on_cpu else 1), len(starts))
+    threads = min(workers or (cores() if on_cpu else 1), len(starts))
     outcomes = []
     for start, outcome in zip(starts, _in_threads(run, starts, threads), strict=True):
         outcomes.append(outcome)
@@ -190,7 +190,8 @@ def _in_threads(function: Callable[[int], T], items: Sequence[int], threads: int
                 future.cancel()
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

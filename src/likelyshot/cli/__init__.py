@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -302,26 +302,23 @@ def sweep(
 
 
 @app.command("list")
-def list_methods(as_json: JsonOption = False) -> None:
-    """The methods: what each does, needs and comes from."""
-    from likelyshot.binding import needs, parameters
-    from likelyshot.cli.tables import methods_table
+def list_methods(
+    method: Annotated[str | None, typer.Argument(help="One method, to read all about it.", show_default=False)] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The methods: what each does, needs and comes from.
+
+    Examples:
+        likelyshot list
+
+        likelyshot list mll_transductive
+    """
+    from likelyshot.binding import about
+    from likelyshot.cli.tables import method_page, methods_table
     from likelyshot.methods import METHODS
 
-    rows: list[dict[str, Any]] = []
-    for name, function in METHODS.items():
-        lines = [line.strip() for line in (function.__doc__ or "").splitlines()]
-        paper = next(line.removeprefix("Paper: ") for line in lines if line.startswith("Paper: "))
-        rows.append(
-            {
-                "method": name,
-                "does": lines[0],
-                "needs": needs(name),
-                "parameters": parameters(name),
-                "paper": paper,
-            }
-        )
+    rows = [about(name) for name in ([method] if method is not None else METHODS)]
     if as_json:
         print_json(rows)
     else:
-        console().print(methods_table(rows))
+        console().print(methods_table(rows) if method is None else method_page(rows[0]))

@@ -151,18 +151,24 @@ def sweep_table(title: str, sweep: Sweep) -> Table:
     return table
 
 
+NEEDS = {"base_mean": "base features", "calibration": "validation features"}
+
+
 def methods_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Lay out what each method does, needs and comes from."""
-    wants = {"base_mean": "base features", "calibration": "validation features"}
-    table = Table(show_lines=True)
-    for heading in ("method", "what it does", "needs", "parameters", "paper"):
-        table.add_column(heading, no_wrap=heading == "method")
+    """Lay out the methods, a line each: what comes before the first comma says enough here."""
+    table = Table()
+    for heading in ("method", "what it does", "needs", "paper"):
+        table.add_column(heading)
     for row in rows:
-        given = "\n".join(f"{key}={_plain(value)}" for key, value in row["parameters"].items())
-        needed = ", ".join(wants.get(name, name) for name in row["needs"]) or "-"
-        table.add_row(*(Text(text) for text in (row["method"], row["does"], needed, given, row["paper"])))
+        does, paper = (row[key].split(",")[0].removeprefix("Score by ").rstrip(".") for key in ("does", "paper"))
+        needed = ", ".join(NEEDS.get(name, name) for name in row["needs"]) or "-"
+        table.add_row(*(Text(text) for text in (row["method"], does, needed, paper)))
     return table
 
 
-def _plain(value: Any) -> str:
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+def method_page(row: Mapping[str, Any]) -> Text:
+    """Write all about one method."""
+    needed = ", ".join(NEEDS.get(name, name) for name in row["needs"]) or "nothing but the task"
+    plain = {key: ",".join(value) if isinstance(value, tuple) else value for key, value in row["parameters"].items()}
+    given = "\n".join(f"  {key}={value}" for key, value in plain.items()) or "  none"
+    return Text.assemble((row["method"], "bold"), f"\n{row['text']}\n\nNeeds: {needed}\nParameters:\n{given}")
