@@ -27,6 +27,7 @@ from likelyshot import (
     MLLClassifier,
     TransductiveMLLClassifier,
 )
+from likelyshot.functional.prototypes import class_means
 from likelyshot.methods import METHODS
 from likelyshot.methods.calibration import METRICS, fit_calibration
 from likelyshot.methods.combined import score_columns
@@ -127,6 +128,9 @@ def test_tags_say_which_methods_need_non_negative_features():
     assert all(map(positive_only, [MLLClassifier(), TransductiveMLLClassifier(), CombinedClassifier(), *few_shot]))
     assert not positive_only(FewShotClassifier("cosine"))
     assert not positive_only(CombinedClassifier(metrics=("cosine", "euclidean")))
+    calibration = calibration_for(*draw())
+    assert positive_only(CombinedClassifier(calibration, metrics=("cosine",)))
+    assert positive_only(FewShotClassifier("combined", {"calibration": calibration}))
     calibration = calibration_for(*draw(), metrics=("cosine",))
     assert not positive_only(CombinedClassifier(calibration))
     assert not positive_only(FewShotClassifier("combined", {"calibration": calibration}))
@@ -290,20 +294,29 @@ def test_input_types(estimator, kind):
     assert classifier.support_.dtype == dtype
 
 
-def test_read_only_and_mixed_precision():
+@pytest.fixture
+def _torch_warns_every_time():
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
+
+
+@pytest.mark.usefixtures("_torch_warns_every_time")
+def test_read_only_arrays():
     support, labels, query, _ = draw()
-    for array in (support, labels, query):
-        array.flags.writeable = False
-    classifier = MLLClassifier().fit(support.astype(np.float32), labels)
-    assert classifier.decision_function(query).dtype == np.float64  # a float64 query asks for float64
-    assert MLLClassifier().fit(support, labels).decision_function(query).shape == (25, 3)
     mean = np.zeros(DIM)
-    mean.flags.writeable = False
-    assert (
-        FewShotClassifier("simpleshot", {"base_mean": mean})
-        .fit(support, labels)
-        .score(query, classifier.predict(query))
-    )
+    for array in (support, labels, query, mean):
+        array.flags.writeable = False
+    for estimator in (*ALL, FewShotClassifier("simpleshot", {"base_mean": mean})):
+        assert clone(estimator).fit(support, labels).predict(query).shape == (25,)
+
+
+def test_mixed_precision_is_float64():
+    support, labels, query, _ = draw()
+    for low, high in ((support.astype(np.float32), query), (support, query.astype(np.float32))):
+        method = FewShotClassifier(lambda s, y, q, *, n_ways: q @ s[:n_ways].T)  # torch would refuse a mixture
+        for estimator in (MLLClassifier(), method):
+            assert estimator.fit(low, labels).decision_function(high).dtype == np.float64
 
 
 def test_frames_give_feature_names_and_must_keep_them():
@@ -417,11 +430,12 @@ def test_self_calibration_is_leave_one_out(shots, metrics, normalise):
 
 
 def test_leaving_one_out_never_makes_a_negative_prototype():
-    support = np.zeros((6, 4), dtype=np.float32)
-    support[:, 0] = 1
-    support[[0, 3], 1:] = [[0.1, 0.7, 1 / 3], [0.3, 0.1, 1e-7]]  # a class without it has nothing there
-    support[[1, 4], 3] = 1e-9
-    CombinedClassifier(normalise=False).fit(support, [0, 0, 0, 1, 1, 1])
+    rng = np.random.default_rng(0)
+    support = np.zeros((12, 200))
+    support[[0, 6]] = rng.random((2, 200))  # the rest of their classes has nothing there: 6 (x / 6) - x = 0?
+    x = torch.tensor(support[:6])
+    assert (6 * class_means(x, torch.zeros(6, dtype=torch.int64), 1) - x[0]).min() < 0
+    CombinedClassifier(normalise=False).fit(support, np.repeat([0, 1], 6))
 
 
 def test_calibration_that_does_not_fit_is_refused():
@@ -552,8 +566,13 @@ def test_zero_rows_are_fine_without_normalisation():
         FewShotClassifier("euclidean", {"normalise": False}),
     ):
         assert np.isfinite(estimator.fit(support, labels).predict_proba(support)).all()
-    with pytest.raises(InputError, match="of the calibration"):
-        CombinedClassifier(calibration_for(*draw()), normalise=False).fit(support, labels)
+    calibration = calibration_for(*draw())
+    for estimator in (
+        CombinedClassifier(calibration, normalise=False),
+        FewShotClassifier("combined", {"calibration": calibration}),
+    ):
+        with pytest.raises(InputError, match=ZEROS + r" \(of the calibration"):
+            estimator.fit(support, labels)
 
 
 def test_an_unknown_device_is_an_error():

@@ -135,9 +135,7 @@ def _block(h: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
     if len(h) > 2:
         change = _integrate(h, plan.triple)
         lower, upper = cdf[0] * lower + change, tail[0] + cdf[0] * upper - change
-    tails = tail.sum(0)
-    lower = lower.maximum((1 - tails).clamp(min=0)).minimum(cdf.amin(0))  # Frechet's bounds
-    return lower, upper.maximum(tail.amax(0)).minimum(tails.clamp(max=1))
+    return lower.clamp(min=0).minimum(cdf.amin(0)), upper.clamp(max=1).maximum(tail.amax(0))
 
 
 def _integrate(h: Tensor, parts: list[_Integral]) -> Tensor:

@@ -50,11 +50,12 @@ def mll_transductive(
     weighted = query.new_empty(*scores.shape[:-1], query.shape[-1])  # one buffer: a fresh one a round page-faults
     for _ in range(iterations):
         member = one_hot(scores.argmax(-1), n_ways, query.dtype)  # (..., q, k)
-        count = member.sum(-2).unsqueeze(-1)  # (..., k, 1)
-        torch.matmul(member, rates / -math.log(2), out=weighted).mul_(query).exp2_()  # exp(-lambda_{y_q} f_q)
+        exponents = rates * -math.log2(math.e)  # for exp2, which costs half of exp
+        torch.matmul(member, exponents, out=weighted).mul_(query).exp2_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q)
         torch.sub(query, weighted.mul_(query), out=weighted)  # Phi_q f_q, (..., q, d)
-        mean = (member.transpose(-1, -2) @ weighted) / count.clamp_min(1)  # g_k, (..., k, d)
-        prototypes = torch.lerp(prototypes, mean, eta * (count > 0).to(query.dtype))
+        count = member.sum(-2, keepdim=True)  # (..., 1, k)
+        mean = (member / count.clamp_min(1)).transpose(-1, -2) @ weighted  # g_k, (..., k, d)
+        prototypes = torch.lerp(prototypes, mean, eta * (count > 0).to(query.dtype).transpose(-1, -2))
         rates = exponential_rates(prototypes, lambda_max)
         scores = exponential_log_likelihood(query, rates)
     return scores
