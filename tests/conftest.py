@@ -7,6 +7,8 @@ import torch
 
 from likelyshot import Features
 
+torch.set_num_threads(1)  # tests run in parallel, on small tensors
+
 
 def make_features(seed: int = 0, classes: int = 8, per_class: int = 40, dim: int = 12) -> Features:
     generator = torch.Generator().manual_seed(seed)

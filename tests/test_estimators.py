@@ -44,15 +44,6 @@ ALL = [
 NAMES = ["few-shot", "euclidean", "cosine", "mll", "transductive", "combined"]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Tiny tensors on busy cores: torch's threads would only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def draw(seed: int = 0, ways: int = 3, shots: int | list[int] = 4, queries: int = 25):
     """Features that are exponential, as those of a network nearly are: support, labels, query, truth."""
     rng = np.random.default_rng(seed)
@@ -490,7 +481,7 @@ BAD = [
     (TransductiveMLLClassifier(eta=2), None, "eta must lie in 0..1, got 2"),
     (TransductiveMLLClassifier(iterations=-1), None, "iterations must be 0 or more, got -1"),
     (CombinedClassifier(rule="yuden"), None, "unknown rule 'yuden': did you mean 'youden'"),
-    (CombinedClassifier(metrics=("mll", "cosin")), None, "unknown metric 'cosin': did you mean 'cosine'"),
+    (CombinedClassifier(metrics=("mll", "cosin")), None, "unknown metric 'cosin' for the combined metric: did you mean 'cosine'"),
     *[(e, with_row(-0.5), NEGATIVE) for e in (MLLClassifier(), TransductiveMLLClassifier(), CombinedClassifier())],
     *[(e, with_row(0.0), ZEROS) for e in ALL],
     (MLLClassifier(), (np.ones((3, 1)), [0, 1, 1]), r"1 feature\(s\) scaled to length one says nothing"),

@@ -16,6 +16,7 @@ from likelyshot.evaluation import Progress, calibrate
 from likelyshot.features import Features
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import Calibration
+from likelyshot.methods.signatures import needs_of, parameters_of
 from likelyshot.tasks import Balanced, sample_tasks
 
 Params = Mapping[str, Any]
@@ -77,9 +78,9 @@ def parameters(name: str) -> dict[str, Any]:
     """
     if name not in METHODS:
         raise InputError(f"unknown method {name!r}: {nearest(name, METHODS)}")
-    own = _keywords(METHODS[name], required=False)
+    own = parameters_of(METHODS[name])
     if "calibration" in needs(name):
-        own |= {key: _keywords(calibrate, required=False)[key] for key in _CALIBRATION_PARAMS}
+        own |= {key: parameters_of(calibrate)[key] for key in _CALIBRATION_PARAMS}
     return own
 
 
@@ -89,7 +90,7 @@ def needs(name: str) -> list[str]:
     >>> needs("simpleshot"), needs("mll")
     (['base_mean'], [])
     """
-    return [key for key in _keywords(METHODS[name], required=True) if key != "n_ways"]
+    return needs_of(METHODS[name])
 
 
 def about(name: str) -> dict[str, Any]:
@@ -104,14 +105,6 @@ def about(name: str) -> dict[str, Any]:
         "parameters": given,
         "paper": next(line.removeprefix("Paper: ") for line in lines if line.startswith("Paper: ")),
         "text": text.split(">>>")[0].strip(),
-    }
-
-
-def _keywords(function: Method | Any, required: bool) -> dict[str, Any]:
-    return {
-        key: parameter.default
-        for key, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and (parameter.default is parameter.empty) == required
     }
 
 

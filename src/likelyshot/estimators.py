@@ -9,7 +9,6 @@ divides the scores in `predict_proba`.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
 from likelyshot.methods.inputs import check_non_negative
+from likelyshot.methods.signatures import name_of, needs_of, parameters_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,13 +48,13 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _method(self) -> Method:
         """Bind the method to its parameters."""
         method = METHODS[self._name]
-        return functools.partial(method, **{key: getattr(self, key) for key in _keywords(method)})
+        return functools.partial(method, **{key: getattr(self, key) for key in parameters_of(method)})
 
     def _metrics(self) -> Collection[str]:
         return (self._name,)
 
     def _normalises(self) -> bool:
-        keywords = _keywords(self._method())
+        keywords = parameters_of(self._method())
         return bool(getattr(keywords.get("calibration"), "normalise", keywords.get("normalise", False)))
 
     def _learn(self) -> None:
@@ -153,12 +153,13 @@ class FewShotClassifier(_MethodClassifier):
         method = self.method if callable(self.method) else METHODS.get(str(self.method))
         if method is None:
             raise InputError(f"unknown method {self.method!r}: {nearest(str(self.method), METHODS)}")
-        name, params, keywords = _name(method), dict(self.params or {}), _keywords(method)
+        name, params, needs = name_of(method), dict(self.params or {}), needs_of(method)
+        known = [*needs, *parameters_of(method)]
         for given in params:
-            if given not in keywords:
-                raise InputError(f"{name} has no parameter {given!r}: {nearest(str(given), keywords)}")
-        for key, default in keywords.items():
-            if default is inspect.Parameter.empty and params.get(key) is None:
+            if given not in known:
+                raise InputError(f"{name} has no parameter {given!r}: {nearest(str(given), known)}")
+        for key in needs:
+            if params.get(key) is None:
                 raise InputError(f"{name} needs {key} in params: {_STATISTICS.get(key, 'it has no default')}")
         _check_calibration(params.get("calibration"))
         tensors = {k: torch.tensor(v) for k, v in params.items() if isinstance(v, (np.ndarray, list))}
@@ -166,7 +167,11 @@ class FewShotClassifier(_MethodClassifier):
 
     def _metrics(self) -> Collection[str]:
         calibration = (self.params or {}).get("calibration")
-        return calibration.metrics if isinstance(calibration, Calibration) else (_name(self.method),)
+        return (
+            calibration.metrics
+            if isinstance(calibration, Calibration)
+            else (self.method if isinstance(self.method, str) else name_of(self.method),)
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -239,8 +244,6 @@ class CombinedClassifier(_MethodClassifier):
         self.calibration_ = self._leave_one_out() if self.calibration is None else self.calibration
 
     def _leave_one_out(self) -> Calibration:
-        for unknown in set(self.metrics).difference(METRICS):
-            raise InputError(f"unknown metric {unknown!r}: {nearest(unknown, METRICS)}")
         x, y = _tensor(self.support_, np.float64), _tensor(self.labels_, np.int64)
         ways, n = len(self.classes_), len(self.metrics)
         shots = y.bincount()[y].unsqueeze(-1)  # (s, 1)
@@ -281,15 +284,6 @@ def _labels(y: Any) -> Any:
 def _tensor(array: NDArray[Any], dtype: Any) -> torch.Tensor:
     """Share the array's memory where torch can: if writable, contiguous and in native byte order."""
     return torch.from_numpy(np.require(array, dtype, ["C", "W"]))
-
-
-def _name(method: Any) -> str:
-    return getattr(getattr(method, "func", method), "__name__", str(method))  # func of functools.partial
-
-
-def _keywords(method: Method) -> dict[str, Any]:
-    parameters = inspect.signature(method).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "n_ways"}
 
 
 def _check_calibration(calibration: Any) -> Calibration | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import inspect
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +19,7 @@ from likelyshot.functional.metrics import confusion_counts, task_metrics
 from likelyshot.methods import Method
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
+from likelyshot.methods.signatures import name_of, needs_of, parameters_of
 from likelyshot.results import Result, environment
 from likelyshot.tasks import Tasks
 
@@ -60,7 +59,11 @@ def evaluate(
     """
     sets = [features] if isinstance(features, Features) else list(features)
     name, params = describe(method)
-    _check_method(method, name)
+    missing = needs_of(method)
+    if missing:
+        raise InputError(
+            f"{name} needs {' and '.join(missing)}: give it with functools.partial({name}, {missing[0]}=...)"
+        )
     _check_features(sets, tasks, normalised=bool(params.get("normalise", False)))
     labels = tasks.support_labels.to(device)
 
@@ -198,18 +201,12 @@ def cores() -> int:
 def describe(method: Method) -> tuple[str, dict[str, Any]]:
     """Name a method and list its parameters as JSON: those given by `functools.partial` and the defaults.
 
+    >>> import functools
     >>> from likelyshot.methods import METHODS
     >>> describe(functools.partial(METHODS["mll"], lambda_max=80.0))
     ('mll', {'lambda_max': 80.0, 'normalise': True})
     """
-    params: dict[str, Any] = {
-        name: parameter.default
-        for name, parameter in inspect.signature(method).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is not parameter.empty
-    }
-    while isinstance(method, functools.partial):
-        method = method.func
-    return getattr(method, "__name__", type(method).__name__), {k: _plain(v) for k, v in params.items()}
+    return name_of(method), {key: _plain(value) for key, value in parameters_of(method).items()}
 
 
 def _plain(value: Any) -> Any:
@@ -219,20 +216,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Calibration):
         return value.to_dict()
     return value
-
-
-def _check_method(method: Method, name: str) -> None:
-    missing = [
-        parameter.name
-        for parameter in inspect.signature(method).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY
-        and parameter.default is parameter.empty
-        and parameter.name != "n_ways"
-    ]
-    if missing:
-        raise InputError(
-            f"{name} needs {' and '.join(missing)}: give it with functools.partial({name}, {missing[0]}=...)"
-        )
 
 
 def _check_features(sets: Sequence[Features], tasks: Tasks, normalised: bool) -> None:

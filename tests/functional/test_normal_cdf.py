@@ -118,11 +118,11 @@ def points(seed, n, dimensions=3, scale=2.0):
 
 @pytest.mark.parametrize("r", [-0.999, -0.6, 0.3, 0.93, 0.999])
 def test_two_dimensions_to_relative_accuracy_in_both_tails(r):
-    z = [(0.3, -0.2), (-1.0, 1.05), (-9.0, -8.5), (-3.0, 3.1), (8.0, 9.0), (-20.0, -12.0)]
+    z = [(0.3, -0.2), (-1.0, 1.05), (-9.0, -8.5), (-3.0, 3.1), (8.0, 9.0), (-20.0, -12.0), (10.0, -9.0)]
     log_f, log_s = normal_log_cdf(torch.tensor(z, dtype=torch.float64), matrix(r))
     for i, point in enumerate(z):
         lower, upper = bivariate_by_mpmath(*point, r)
-        assert float(upper) == pytest.approx(log_s[i].exp().item(), rel=1e-11)
+        assert float(upper) == pytest.approx(log_s[i].exp().item(), rel=1e-11, abs=0)
         if lower < 1e-300:
             assert log_f[i] < -690
         else:
@@ -179,7 +179,7 @@ def test_relative_accuracy_with_one_negative_correlation(r):
     h = (-4.0, -4.5, -5.0)
     expected = trivariate_by_conditioning(h, matrix(*r), epsabs=0.0, epsrel=1e-10)
     assert expected < 1e-10
-    assert normal_cdf(torch.tensor(h), matrix(*r)).item() == pytest.approx(expected, rel=1e-7)
+    assert normal_cdf(torch.tensor(h), matrix(*r)).item() == pytest.approx(expected, rel=1e-7, abs=0)
 
 
 def test_agrees_with_scipy():
@@ -212,7 +212,7 @@ def test_the_order_of_the_variables_does_not_matter(r):
         torch.testing.assert_close(permuted, normal_cdf(z, r), rtol=0, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=300)
 @given(
     r=st.sampled_from([*POSITIVE, *ONE_NEGATIVE[:2]]),
     z=st.lists(st.floats(-25, 25), min_size=3, max_size=3),
@@ -223,7 +223,7 @@ def test_monotone_in_each_coordinate(r, z, axis, step):
     further = list(z)
     further[axis] += step
     log_f, log_s = normal_log_cdf(torch.tensor([z, further], dtype=torch.float64), matrix(*r))
-    assert log_f[1] >= log_f[0] - 1e-3  # the relative error, deep in the tail
+    assert log_f[1] >= log_f[0] - 3e-3  # the relative error, deep in the tail
     assert log_s[1] <= log_s[0] + 1e-11
 
 

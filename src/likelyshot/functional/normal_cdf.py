@@ -131,7 +131,8 @@ def _block(h: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
         if plan.from_independence:
             lower, upper = cdf[-2] * lower + change, tail[-2] + cdf[-2] * upper - change
         else:
-            lower, upper = (cdf[-2] - upper).clamp(min=0) + change, (tail[-2] + upper).clamp(max=1) - change
+            start = cdf[-2:].amin(0) - tail[-2:].amin(0)  # Phi(h_2) - Phi(-h_3), by the smaller pair
+            lower, upper = start.clamp(min=0) + change, (tail[-2] + upper).clamp(max=1) - change
     if len(h) > 2:
         change = _integrate(h, plan.triple)
         lower, upper = cdf[0] * lower + change, tail[0] + cdf[0] * upper - change

@@ -112,7 +112,7 @@ class Calibration:
                 for name in ("intra", "cross")
             }
             calibration = cls(
-                metrics=_known(fields["metrics"]),
+                metrics=check_metrics(fields["metrics"]),
                 ways=int(fields["ways"]),
                 shots=float(fields["shots"]),
                 dims=tuple(map(int, fields["dims"])),
@@ -158,7 +158,7 @@ def fit_calibration(
 
     Shapes: columns (..., q, k, n), truth (..., q) the class of each query.
     """
-    metrics = _known(metrics)
+    metrics = check_metrics(metrics)
     ways = columns.shape[-2]
     flat = columns.reshape(-1, ways, columns.shape[-1]).double().cpu().numpy()
     right = truth.reshape(-1, 1).cpu().numpy() == np.arange(ways)  # (m, k)
@@ -185,7 +185,8 @@ def fit_calibration(
     return calibration
 
 
-def _known(metrics: Sequence[str]) -> tuple[str, ...]:
+def check_metrics(metrics: Sequence[str]) -> tuple[str, ...]:
+    """Refuse metrics that cannot be combined."""
     for metric in metrics:
         if metric not in METRICS:
             raise InputError(f"unknown metric {metric!r} for the combined metric: {nearest(metric, METRICS)}")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.normal_cdf import normal_log_cdf
-from likelyshot.methods.calibration import Calibration, Gaussian
+from likelyshot.methods.calibration import Calibration, Gaussian, check_metrics
 from likelyshot.methods.cosine import cosine
 from likelyshot.methods.euclidean import euclidean
 from likelyshot.methods.mll import mll
@@ -29,6 +29,7 @@ def score_columns(
 
     Shapes: support (..., s, d) or one such per metric, query (..., q, d) likewise -> (..., q, k, n), float64.
     """
+    metrics = check_metrics(metrics)
     supports = [support] * len(metrics) if isinstance(support, Tensor) else support
     queries = [query] * len(metrics) if isinstance(query, Tensor) else query
     if not len(supports) == len(queries) == len(metrics):

@@ -19,7 +19,7 @@ def euclidean(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, no
     >>> import torch
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
     >>> euclidean(support, torch.tensor([0, 1]), query, n_ways=2)
-    tensor([[0., -2.]])
+    tensor([[-0., -2.]])
     """
     support, query = prepare(support, query, normalise)
     return -squared_distances(query, class_means(support, labels, n_ways))

@@ -33,9 +33,9 @@ def mll_transductive(
     A class without a query keeps its prototype; 0 iterations are `mll`; the scores are those of the last prototypes.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), all non-negative -> (..., q, k).
 
-    >>> support, query = torch.tensor([[3.0, 4.0], [4.0, 3.0]]), torch.tensor([[6.0, 8.0], [3.0, 4.1]])
+    >>> support, query = torch.tensor([[3.0, 4.0], [4.0, 3.0]]), torch.tensor([[6.0, 8.5], [3.0, 4.1], [3.0, 2.0]])
     >>> mll_transductive(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)
-    tensor([0, 0])
+    tensor([0, 0, 1])
     """
     check_lambda_max(lambda_max)
     if not 0 <= eta <= 1:

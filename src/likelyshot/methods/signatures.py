@@ -1,0 +1,40 @@
+"""What a method's signature says of it: its name, its parameters, and the statistics that it needs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+def name_of(method: Callable[..., Any]) -> str:
+    """Name a method, seen through `functools.partial`."""
+    while isinstance(method, functools.partial):
+        method = method.func
+    return getattr(method, "__name__", type(method).__name__)
+
+
+def parameters_of(method: Callable[..., Any]) -> dict[str, Any]:
+    """Give the keyword parameters with their defaults, or what `functools.partial` gave them.
+
+    >>> from likelyshot.methods.mll import mll
+    >>> parameters_of(functools.partial(mll, lambda_max=80.0))
+    {'lambda_max': 80.0, 'normalise': True}
+    """
+    return {key: default for key, default in _keywords(method).items() if default is not inspect.Parameter.empty}
+
+
+def needs_of(method: Callable[..., Any]) -> list[str]:
+    """Give the keywords without a default: statistics from other data.
+
+    >>> from likelyshot.methods.simpleshot import simpleshot
+    >>> needs_of(simpleshot)
+    ['base_mean']
+    """
+    return [key for key, default in _keywords(method).items() if default is inspect.Parameter.empty and key != "n_ways"]
+
+
+def _keywords(method: Callable[..., Any]) -> dict[str, Any]:
+    keywords = inspect.signature(method).parameters.values()
+    return {keyword.name: keyword.default for keyword in keywords if keyword.kind is keyword.KEYWORD_ONLY}
