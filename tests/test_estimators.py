@@ -481,7 +481,11 @@ BAD = [
     (TransductiveMLLClassifier(eta=2), None, "eta must lie in 0..1, got 2"),
     (TransductiveMLLClassifier(iterations=-1), None, "iterations must be 0 or more, got -1"),
     (CombinedClassifier(rule="yuden"), None, "unknown rule 'yuden': did you mean 'youden'"),
-    (CombinedClassifier(metrics=("mll", "cosin")), None, "unknown metric 'cosin' for the combined metric: did you mean 'cosine'"),
+    (
+        CombinedClassifier(metrics=("mll", "cosin")),
+        None,
+        "unknown metric 'cosin' for the combined metric: did you mean 'cosine'",
+    ),
     *[(e, with_row(-0.5), NEGATIVE) for e in (MLLClassifier(), TransductiveMLLClassifier(), CombinedClassifier())],
     *[(e, with_row(0.0), ZEROS) for e in ALL],
     (MLLClassifier(), (np.ones((3, 1)), [0, 1, 1]), r"1 feature\(s\) scaled to length one says nothing"),

@@ -89,15 +89,14 @@ def normal_log_cdf(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
     z = z.detach().to(torch.float64)
     lower, upper = _lower_and_upper(z, correlation)
     squarable = z.clamp(-_SQUARABLE, _SQUARABLE).where(z.isfinite(), z)  # (..., n)
-    log_cdf, log_tail = torch.special.log_ndtr(squarable), torch.special.log_ndtr(-squarable)
     if z.shape[-1] == 1:
-        return log_cdf[..., 0], log_tail[..., 0]
+        return torch.special.log_ndtr(squarable[..., 0]), torch.special.log_ndtr(-squarable[..., 0])
     log_lower = torch.where(upper < 0.5, torch.log1p(-upper), torch.log(lower))
     log_upper = torch.where(upper < 0.5, torch.log(upper), torch.log1p(-lower))
-    return (
-        torch.where(lower < _TINY, math.log(_TINY) + log_cdf.amin(-1), log_lower),
-        torch.where(upper < _TINY, math.log(_TINY) + log_tail.amax(-1), log_upper),
-    )
+    below, above = lower < _TINY, upper < _TINY
+    log_lower[below] = math.log(_TINY) + torch.special.log_ndtr(squarable[below].amin(-1))
+    log_upper[above] = math.log(_TINY) + torch.special.log_ndtr(-squarable[above].amin(-1))
+    return log_lower, log_upper
 
 
 def normal_cdf(z: Tensor, correlation: Tensor) -> Tensor:

@@ -9,17 +9,19 @@ from torch import Tensor
 def l2_normalise(x: Tensor) -> Tensor:
     """Scale every vector to unit Euclidean length, x / ||x||_2; a zero vector stays zero.
 
-    Shapes: (..., d) -> (..., d). Divides by the largest entry first, so that no square overflows.
+    Shapes: (..., d) -> (..., d). Where squares could overflow or vanish, divides by the largest entry first.
 
     >>> l2_normalise(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000],
             [0.6000, 0.8000]])
     """
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    if length.numel() and float(length.detach().amin()) > 1e-15 and float(length.detach().amax()) < 1e15:
+        return x / length
     tiny = torch.finfo(x.dtype).tiny
-    largest = x.detach().abs().amax(-1, keepdim=True)
-    scaled = x / largest.clamp_min(tiny)
-    length: Tensor = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    scaled = x / x.detach().abs().amax(-1, keepdim=True).clamp_min(tiny)
+    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
     return scaled / length.clamp_min(tiny)
 
 

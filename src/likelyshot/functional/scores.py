@@ -26,7 +26,8 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _largest(x: Tensor) -> Tensor:
-    return x.detach().abs().amax((-2, -1), keepdim=True)
+    x = x.detach()
+    return torch.maximum(x.amax((-2, -1), keepdim=True), -x.amin((-2, -1), keepdim=True))
 
 
 def cosines(x: Tensor, y: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -12,6 +13,7 @@ from likelyshot.functional.normal_cdf import normal_log_cdf
 from likelyshot.methods.calibration import Calibration, Gaussian, check_metrics
 from likelyshot.methods.cosine import cosine
 from likelyshot.methods.euclidean import euclidean
+from likelyshot.methods.inputs import prepare
 from likelyshot.methods.mll import mll
 
 
@@ -37,12 +39,18 @@ def score_columns(
             f"expected features of one network, or of one network per metric ({len(metrics)}: {', '.join(metrics)}), "
             f"got {len(supports)} of the support and {len(queries)} of the query"
         )
+    pairs = list(zip(supports, queries, strict=True))
+    prepared = {(id(s), id(q)): prepare(s, q, normalise) for s, q in pairs}  # once for a network that metrics share
     score = {
-        "euclidean": lambda s, q: euclidean(s, labels, q, n_ways=n_ways, normalise=normalise),
-        "cosine": lambda s, q: cosine(s, labels, q, n_ways=n_ways, normalise=normalise),
-        "mll": lambda s, q: mll(s, labels, q, n_ways=n_ways, lambda_max=lambda_max, normalise=normalise),
+        "euclidean": functools.partial(euclidean, normalise=False),
+        "cosine": functools.partial(cosine, normalise=False),
+        "mll": functools.partial(mll, normalise=False, lambda_max=lambda_max),
     }
-    return torch.stack([score[m](s, q).double() for m, s, q in zip(metrics, supports, queries, strict=True)], dim=-1)
+    columns = []
+    for metric, (s, q) in zip(metrics, pairs, strict=True):
+        s, q = prepared[id(s), id(q)]
+        columns.append(score[metric](s, labels, q, n_ways=n_ways).double())
+    return torch.stack(columns, dim=-1)
 
 
 def combined(
