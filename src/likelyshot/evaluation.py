@@ -27,7 +27,7 @@ T = TypeVar("T")
 Progress = Callable[[int], None]
 
 #: Bytes of gathered features per chunk: on a CPU a chunk should stay in cache, on an accelerator it should be large.
-CPU_CHUNK_BYTES = 6 * 2**20
+CPU_CHUNK_BYTES = 4 * 2**20
 ACCELERATOR_CHUNK_BYTES = 2**28
 
 
