@@ -61,26 +61,26 @@ def main() -> None:
         slow, fast = seconds(reference, repeats) / n_ref, seconds(ours, repeats) / n_ours
         rows.append((what, f"{slow * 1e3:.3g}", f"{fast * 1e3:.3g}", unit, slow / fast, goal))
 
-    vectors = features.vectors.numpy()
-
-    def numpy_loop():
+    def numpy_loop(dtype):
+        vectors = features.vectors.numpy().astype(dtype)
         return [
             references.mll_transductive(vectors[s], labels.numpy(), vectors[q], WAYS).argmax(-1)
             for s, q in zip(tasks.support[:n_reference].numpy(), tasks.query[:n_reference].numpy(), strict=True)
         ]
 
     found = evaluate(METHODS["mll_transductive"], features, tasks).accuracy[:n_reference]
-    expected = (np.stack(numpy_loop()) == tasks.query_labels[:n_reference].numpy()).mean(-1)
+    expected = (np.stack(numpy_loop(np.float32)) == tasks.query_labels[:n_reference].numpy()).mean(-1)
     assert np.abs(found - expected).mean() < 1e-2, "the reference and ours must agree"
-    measure(
-        "transductive MLL, against a NumPy loop over tasks",
-        numpy_loop,
-        lambda: evaluate(METHODS["mll_transductive"], features, tasks),
-        "task",
-        n_reference,
-        n_tasks,
-        15,
-    )
+    for dtype in (np.float32, np.float64):
+        measure(
+            f"transductive MLL, against a NumPy loop over tasks in {dtype.__name__}",
+            functools.partial(numpy_loop, dtype),
+            lambda: evaluate(METHODS["mll_transductive"], features, tasks),
+            "task",
+            n_reference,
+            n_tasks,
+            15,
+        )
 
     support, query = features.vectors[tasks.support], features.vectors[tasks.query]
     batch = min(n_tasks, 100)
