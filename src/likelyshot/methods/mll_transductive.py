@@ -47,26 +47,21 @@ def mll_transductive(
     prototypes = class_means(support, labels, n_ways)  # (..., k, d)
     rates = exponential_rates(prototypes, lambda_max)
     scores = exponential_log_likelihood(query, rates)
-    classes = torch.arange(n_ways, device=query.device)
-    weighted = query.new_empty(*scores.shape[:-1], query.shape[-1])  # one buffer: a fresh one a round page-faults
+    leading, dim = scores.shape[:-2], query.shape[-1]
+    rates = rates.expand(*leading, n_ways, dim)
+    first = n_ways * torch.arange(leading.numel(), device=query.device).view(*leading, 1)  # row of a task's class 0
+    classes = torch.arange(n_ways, device=query.device).unsqueeze(-1)
+    weighted = query.new_empty(*scores.shape[:-1], dim)  # one buffer: a fresh one a round page-faults
     for _ in range(iterations):
         assigned = scores.argmax(-1)  # (..., q)
-        exponents = rates * -math.log2(math.e)  # for exp2, which costs half of exp
-        _take_rows(exponents, assigned, out=weighted).mul_(query).exp2_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q)
-        torch.addcmul(query, query, weighted, value=-1, out=weighted)  # Phi_q f_q, (..., q, d)
-        member = (assigned.unsqueeze(-2) == classes.unsqueeze(-1)).to(query.dtype)  # (..., k, q)
+        exponents = (rates * -math.log2(math.e)).view(-1, dim)  # for exp2, which costs half of exp
+        torch.index_select(exponents, 0, (first + assigned).view(-1), out=weighted.view(-1, dim))
+        weighted.mul_(query).exp2_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q), (..., q, d)
+        torch.addcmul(query, query, weighted, value=-1, out=weighted)  # Phi_q f_q
+        member = (assigned.unsqueeze(-2) == classes).to(query.dtype)  # (..., k, q)
         count = member.sum(-1, keepdim=True)  # (..., k, 1)
         mean = member / count.clamp_min(1) @ weighted  # g_k, (..., k, d)
         prototypes = torch.lerp(prototypes, mean, eta * (count > 0).to(query.dtype))
         rates = exponential_rates(prototypes, lambda_max)
         scores = exponential_log_likelihood(query, rates)
     return scores
-
-
-def _take_rows(table: Tensor, rows: Tensor, out: Tensor) -> Tensor:
-    """Copy rows (..., q) of every table (..., k, d) to `out` (..., q, d): several times faster than `gather`."""
-    leading, dim = rows.shape[:-1], table.shape[-1]
-    first = table.shape[-2] * torch.arange(leading.numel(), device=rows.device).view(*leading, 1)
-    flat = table.expand(*leading, *table.shape[-2:]).reshape(-1, dim)
-    torch.index_select(flat, 0, (first + rows).flatten(), out=out.view(-1, dim))
-    return out
