@@ -43,7 +43,7 @@ def _curves(axes, sweep: Sweep, panels: list[int]) -> None:  # type: ignore[no-u
         axes.fill_between(at, mean - ci95, mean + ci95, color=colour, alpha=0.2, linewidth=0)
         axes.plot(at, mean, "o-", color=colour, markersize=4)
         axes.annotate(f"{shots}-shot", (at[-1], mean[-1]), xytext=(6, 0), textcoords="offset points", color=colour)
-    axes.set_xticks(at, [str(value) for value in values])
+    axes.set_xticks(at, [_tick(value) for value in values])
     axes.set_xlabel(key)
     axes.set_ylabel("accuracy, %")
     axes.margins(x=0.12)
@@ -60,9 +60,13 @@ def _heat_map(axes, sweep: Sweep, shots: int) -> None:  # type: ignore[no-untype
     for i, j in np.ndindex(table.shape):
         shade = "black" if table[i, j] > middle else "white"
         axes.text(j, i, f"{table[i, j]:.1f}", ha="center", va="center", color=shade, fontsize=7)
-    axes.set_xticks(range(len(columns)), [str(value) for value in columns])
-    axes.set_yticks(range(len(rows)), [str(value) for value in rows])
+    axes.set_xticks(range(len(columns)), [_tick(value) for value in columns])
+    axes.set_yticks(range(len(rows)), [_tick(value) for value in rows])
     axes.set_xlabel(across)
     axes.set_ylabel(down)
     axes.set_title(f"{shots}-shot accuracy, %", fontsize=10)
     axes.figure.colorbar(image, ax=axes)
+
+
+def _tick(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
