@@ -101,6 +101,18 @@ def test_negative_features_are_refused_by_mll(features, tasks):
     evaluate(METHODS["mll"], signed.rectified(), tasks)
 
 
+def test_a_calibration_of_another_encoder_is_refused(features, validation, tasks):
+    def of(encoder, part):
+        return Features(part.vectors, part.labels, part.classes, {"encoder": encoder} if encoder else {})
+
+    drawn = sample_tasks(validation.labels, n_tasks=30, ways=4, shots=2, query=Balanced(5), seed=0)
+    method = functools.partial(METHODS["combined"], calibration=calibrate(of("A", validation), drawn))
+    with pytest.raises(InputError, match="made with features of 'A', these are of 'B'"):
+        evaluate(method, of("B", features), tasks)
+    evaluate(method, of("A", features), tasks)
+    evaluate(method, of(None, features), tasks)
+
+
 def test_one_network_per_metric(features, validation, tasks):
     networks = [Features(features.vectors * s, features.labels, features.classes, {}) for s in (1, 2, 3)]
     drawn = sample_tasks(validation.labels, n_tasks=30, ways=4, shots=2, query=Balanced(5), seed=0)

@@ -55,5 +55,16 @@ def test_folders_that_cannot_be_are_refused(tmp_path):
         files.write_whole(tmp_path, "x")
 
 
+def test_a_folder_can_be_tried_without_being_made(tmp_path):
+    files.output_folder(tmp_path / "a" / "b", make=False)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InputError, match="is a file"):
+            files.output_folder(path, make=False)
+    with pytest.raises(InputError, match="cannot write"):
+        files.output_folder("/proc/nowhere", make=False)
+
+
 def test_nearest_names_the_known_even_when_none_is_near():
     assert nearest("zzz", ["mll"]) == "Known: mll"

@@ -39,6 +39,10 @@ class Statistics:
     device: str = "cpu"
     _made: dict[tuple[Any, ...], Calibration] = field(default_factory=dict, repr=False, compare=False)
 
+    def made(self) -> list[tuple[int, Calibration]]:
+        """Give the calibrations that were made, with their shots."""
+        return [(key[1], calibration) for key, calibration in self._made.items()]
+
     def calibrated(self, ways: int, shots: int, params: Params, progress: Progress | None = None) -> Calibration:
         """Take the given calibration, or make one from validation tasks of the same ways and shots (once)."""
         if self.calibration is not None:

@@ -65,6 +65,9 @@ def evaluate(
             f"{name} needs {' and '.join(missing)}: give it with functools.partial({name}, {missing[0]}=...)"
         )
     _check_features(sets, tasks, normalised=bool(params.get("normalise", False)))
+    calibration = parameters_of(method).get("calibration")
+    if isinstance(calibration, Calibration):
+        calibration.check_encoders([s.source.get("encoder", "") for s in sets])
     labels = tasks.support_labels.to(device)
 
     def solve(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> Tensor:
@@ -139,6 +142,7 @@ def calibrate(
         lambda_max=lambda_max,
         normalise=normalise,
         features=[s.digest for s in sets],
+        encoders=[s.source.get("encoder", "") for s in sets],
         tasks=tasks.digest,
     )
 

@@ -11,12 +11,14 @@ from typing import Any
 from likelyshot.errors import InputError
 
 
-def output_folder(path: str | Path) -> Path:
-    """Make a folder for results, or say why that cannot be."""
+def output_folder(path: str | Path, *, make: bool = True) -> Path:
+    """Make a folder for results, or say why that cannot be; without `make`, only find out."""
     folder = Path(path)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
+        there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        with tempfile.TemporaryFile(dir=there):
             pass
     except (FileExistsError, NotADirectoryError):
         raise InputError(f"expected a folder for the output, but {folder} is a file: name another with -o") from None

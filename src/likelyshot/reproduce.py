@@ -98,10 +98,21 @@ def reproduce(
                     if progress is not None:
                         progress(n_tasks)
                 results[protocol, shots, name] = result
+    for shots, calibration in statistics.made():
+        calibration.save(folder / f"calibration_{shots}shot.json")
     write_json(
         folder / "reproduce.json",
         {
-            "config": {"tasks": n_tasks, "seed": seed, "device": device, "lambda_max": lambda_max},
+            "config": {
+                "tasks": n_tasks,
+                "seed": seed,
+                "device": device,
+                "ways": WAYS,
+                "lambda_max": lambda_max,
+                "validation": {"digest": validation.digest, **validation.source},
+                "test": {"digest": test.digest, **test.source},
+                "protocols": {name: query.to_dict() for name, (query, _) in PROTOCOLS.items()},
+            },
             "environment": environment(),
             "rows": [{"protocol": protocol, **result.row()} for (protocol, _, _), result in results.items()],
         },

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from likelyshot import Result, calibrate, cli, sample_tasks
+from likelyshot import Calibration, Result, calibrate, cli, sample_tasks
 from likelyshot.features import Features
 from likelyshot.tasks import Balanced
 
@@ -161,8 +161,10 @@ def test_parameters_reach_the_method(run, file):
 
 
 def test_results_are_written(run, file, tmp_path):
-    code, _, _ = run("evaluate", file, "-m", "mll", "--shots", 1, *QUICK, "-o", tmp_path / "out")
+    code, _, _ = run("evaluate", file, "-m", "mll", "combined", "--shots", 1, *QUICK, "-o", tmp_path / "out")
     assert code == 0
+    saved = Calibration.load(tmp_path / "out" / "calibration_1shot.json")
+    assert (saved.ways, saved.shots) == (3, 1)
     result = Result.load(tmp_path / "out" / "dirichlet_1shot_mll.json")
     assert len(result.accuracy) == 20
     assert json.loads((tmp_path / "out" / "evaluate.json").read_text())["rows"][0]["mean"] == result.mean
@@ -228,7 +230,7 @@ def bad_inputs(folder):
     return {
         "nan": ([write("nan", with_(np.nan)), *small], "NaN"),
         "infinite": ([write("inf", with_(np.inf)), *small], "infinity"),
-        "negative": ([write("negative", -good), *small, "-m", "mll"], "--rectify"),
+        "negative": ([write("negative", -good), *small, "-m", "mll", "-o", folder / "new"], "--rectify"),
         "zero": ([write("zero", with_(0)), *small], "all zeros"),
         "one class": ([write("one", good, labels * 0), *small], "one class only"),
         "few samples": (
@@ -262,6 +264,7 @@ def bad_inputs(folder):
         "shots": ([fine, *small, "--shots", 0], "shots"),
         "seed": ([fine, *small, "--seed", -1], "seed"),
         "device": ([fine, *small, "--device", "abacus"], "--device cpu"),
+        "meta device": ([fine, *small, "--device", "meta"], "--device cpu"),
         "split": ([fine, *small, "--split", "test"], "split"),
         "not a number": ([fine, *small, "--tasks", "many"], "--tasks"),
         "plan": ([fine, *small, "--query", "uniform"], "uniform"),
@@ -280,7 +283,8 @@ def _no_labels(folder, vectors):
     "nan", "infinite", "negative", "zero", "one class", "few samples", "lengths", "no labels", "missing", "folder",
     "truncated", "foreign", "empty", "unwritable", "unwritable below", "method", "parameter", "parameter of another",
     "no equals", "value", "bad value", "tasks", "alpha", "alpha nan", "total", "per class", "too many queries",
-    "too large a total", "ways", "one way", "shots", "seed", "device", "split", "not a number", "plan", "option",
+    "too large a total", "ways", "one way", "shots", "seed", "device",
+    "meta device", "split", "not a number", "plan", "option",
 ])  # fmt: skip
 def test_bad_input_is_one_sentence_and_exit_code_2(run, tmp_path, case):
     arguments, message = bad_inputs(tmp_path)[case]

@@ -178,7 +178,8 @@ def evaluate(
             inputs.draw(chosen, tasks, ways, count, inputs.plan(query, alpha, total, per_class), seed, overlap)
             for count in dict.fromkeys(shots)
         ]
-        folder = output_folder(output) if output is not None else None
+        if output is not None:
+            output_folder(output, make=False)
         progress, say = start(len(names) * len(drawn) * tasks)
         results = []
         for sample in drawn:
@@ -199,9 +200,12 @@ def evaluate(
             )
             gap = result.minus(reference)
             rows.append({**result.row(), "minus": {"method": reference.method, "mean": gap.mean, "ci95": gap.ci95}})
-        if folder is not None:
+        if output is not None:
+            folder = output_folder(output)
             for result in results:
                 result.save(folder / f"{query.value}_{result.config['shots']}shot_{result.method}.json")
+            for shots_made, made in statistics.made():
+                made.save(folder / f"calibration_{shots_made}shot.json")
             document = {"command": sys.argv[1:], "environment": environment(), "rows": rows}
             write_json(folder / "evaluate.json", document)
     for sample in drawn:
@@ -209,8 +213,8 @@ def evaluate(
         plan = inputs.plan(query, alpha, total, per_class).describe()
         title = f"{inputs.title(chosen)}: {ways}-way {sample.shots}-shot, {plan}, {tasks:,} tasks"
         screen.print(evaluation_table(title, mine, inputs.reference(mine)))
-    if folder is not None:
-        screen.print(f"Results and configuration: {folder}", highlight=False, soft_wrap=True)
+    if output is not None:
+        screen.print(f"Results and configuration: {output}", highlight=False, soft_wrap=True)
     if as_json:
         print_json(rows)
 
@@ -273,7 +277,7 @@ def sweep(
             inputs.draw(chosen, tasks, ways, count, inputs.plan(query, alpha, total, per_class), seed, overlap)
             for count in dict.fromkeys(shots)
         ]
-        folder = output_folder(output)
+        output_folder(output, make=False)
         points = 1
         for values in grids.values():
             points *= len(values)
@@ -289,6 +293,7 @@ def sweep(
             device=device,
             progress=progress,
         )
+        folder = output_folder(output)
         swept.save(folder / "sweep.json")
         draw_sweep(swept, folder / "sweep.svg")
     plan = inputs.plan(query, alpha, total, per_class).describe()

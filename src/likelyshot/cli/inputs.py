@@ -88,7 +88,7 @@ def plan(query: Plan, alpha: float, total: int, per_class: int) -> Balanced | Di
 def check_device(device: str) -> None:
     """Refuse a device that torch does not know or have."""
     try:
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError):
         raise InputError(f"device {device!r} is not to be had on this machine: use --device cpu") from None
 

@@ -75,6 +75,7 @@ class Calibration:
     intra: Gaussian
     cross: Gaussian
     features: tuple[str, ...] = ()
+    encoders: tuple[str, ...] = ()
     tasks: str = ""
 
     def check(self, *, ways: int, shots: float, dims: Sequence[int]) -> None:
@@ -88,6 +89,15 @@ class Calibration:
                 raise InputError(
                     f"the calibration was made for {made} {what}, these tasks have {came}: calibrate the combined "
                     "metric on validation tasks of the same ways, shots and encoder"
+                )
+
+    def check_encoders(self, encoders: Sequence[str]) -> None:
+        """Refuse features of other encoders than the statistics were made with, where both are known."""
+        for made, came in zip(self.encoders, encoders, strict=False):
+            if made and came and made != came:
+                raise InputError(
+                    f"the calibration was made with features of {made!r}, these are of {came!r}: calibrate the "
+                    "combined metric on validation features of the same encoder"
                 )
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,6 +129,7 @@ class Calibration:
                 lambda_max=float(fields["lambda_max"]),
                 normalise=bool(fields["normalise"]),
                 features=tuple(map(str, fields["features"])),
+                encoders=tuple(map(str, fields["encoders"])),
                 tasks=str(fields["tasks"]),
                 **gaussians,
             )
@@ -152,6 +163,7 @@ def fit_calibration(
     lambda_max: float = 40.0,
     normalise: bool = True,
     features: Sequence[str] = (),
+    encoders: Sequence[str] = (),
     tasks: str = "",
 ) -> Calibration:
     """Estimate the Gaussians from score vectors of all true (query, class) pairs and of all wrong ones.
@@ -178,6 +190,7 @@ def fit_calibration(
         intra=Gaussian.fit(intra),
         cross=Gaussian.fit(cross),
         features=tuple(features),
+        encoders=tuple(encoders),
         tasks=tasks,
     )
     if not calibration.intra.independent or not calibration.cross.independent:
