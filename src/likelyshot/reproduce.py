@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from likelyshot.binding import CALIBRATION_TASKS, Statistics, bind
+from likelyshot.binding import CALIBRATION_TASKS, Statistics, bind, parameters
 from likelyshot.errors import InputError
 from likelyshot.evaluation import Progress, evaluate
 from likelyshot.features import Features
@@ -62,42 +62,39 @@ def reproduce(
 
     Every finished cell is a file in `folder`; a later call with the same settings takes it from there, unless `fresh`.
     """
-    folder = output_folder(folder)
-    cells = output_folder(folder / "cells")
+    folder = output_folder(folder, make=False)
     validation, test = Features.load(PACKAGED, split="val"), Features.load(PACKAGED, split="test")
+    drawn = {
+        (protocol, shots): sample_tasks(
+            test.labels, n_tasks=n_tasks, ways=WAYS, shots=shots, query=query, seed=seed, classes=test.classes
+        )
+        for protocol, (query, _) in PROTOCOLS.items()
+        for shots in SHOTS
+    }
+    cells = output_folder(folder / "cells")
     say("lambda_max on the validation classes")
     swept = _sweep(folder, validation, min(SWEEP_TASKS, n_tasks), seed, device, fresh, progress)
     lambda_max = float(swept.best()["lambda_max"])
     statistics = Statistics(validation=validation, seed=seed, device=device)
     results: dict[tuple[str, int, str], Result] = {}
     reused = 0
-    for protocol, (query, methods) in PROTOCOLS.items():
-        for shots in SHOTS:
-            tasks = sample_tasks(
-                test.labels,
-                n_tasks=n_tasks,
-                ways=WAYS,
-                shots=shots,
-                query=query,
-                seed=seed,
-                classes=test.classes,
-            )
-            for name in methods:
-                say(f"{protocol}, {shots}-shot, {name}")
-                path = cells / f"{protocol}_{shots}shot_{name}.json"
-                wanted = _identity(name, lambda_max, tasks, validation, test)
-                result = None if fresh else _finished(path, wanted)
-                if result is None:
-                    params = {} if name in ("euclidean", "cosine") else {"lambda_max": lambda_max}
-                    method = bind(name, params, statistics, ways=WAYS, shots=shots, progress=progress)
-                    result = evaluate(method, test, tasks, device=device, progress=progress)
-                    result = Result(**{**vars(result), "config": {**result.config, "cell": wanted}})
-                    result.save(path)
-                else:
-                    reused += 1
-                    if progress is not None:
-                        progress(n_tasks)
-                results[protocol, shots, name] = result
+    for (protocol, shots), tasks in drawn.items():
+        for name in PROTOCOLS[protocol][1]:
+            say(f"{protocol}, {shots}-shot, {name}")
+            path = cells / f"{protocol}_{shots}shot_{name}.json"
+            wanted = _identity(name, lambda_max, tasks, validation, test)
+            result = None if fresh else _finished(path, wanted)
+            if result is None:
+                params = {"lambda_max": lambda_max} if "lambda_max" in parameters(name) else {}
+                method = bind(name, params, statistics, ways=WAYS, shots=shots, progress=progress)
+                result = evaluate(method, test, tasks, device=device, progress=progress)
+                result = replace(result, config={**result.config, "cell": wanted})
+                result.save(path)
+            else:
+                reused += 1
+                if progress is not None:
+                    progress(n_tasks)
+            results[protocol, shots, name] = result
     for shots, calibration in statistics.made():
         calibration.save(folder / f"calibration_{shots}shot.json")
     write_json(

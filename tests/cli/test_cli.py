@@ -298,6 +298,14 @@ def test_bad_input_is_one_sentence_and_exit_code_2(run, tmp_path, case):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("bad", [["--tasks", 0], ["--seed", -1], ["--device", "abacus"]])
+def test_reproduce_refuses_nonsense_before_it_writes(run, tmp_path, bad):
+    code, out, err = run("reproduce", *bad, "-o", tmp_path / "out")
+    assert (code, out) == (2, "")
+    assert "likelyshot: " in err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
