@@ -28,6 +28,7 @@ from likelyshot.feature_files import (
     unicode,
 )
 from likelyshot.files import write_whole
+from likelyshot.functional.normalise import rectify
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,9 +157,8 @@ class Features:
 
     def rectified(self) -> Features:
         """Split signed features into [relu(x), relu(-x)]: nowhere negative, twice as long, lossless."""
-        vectors = torch.cat([self.vectors.relu(), (-self.vectors).relu()], dim=1)
         source = {**self.source, "rectified": "[relu(x), relu(-x)]"}
-        return Features(vectors, self.labels, self.classes, source)
+        return Features(rectify(self.vectors), self.labels, self.classes, source)
 
 
 def splits(path: str | Path) -> tuple[str, ...]:
