@@ -104,7 +104,8 @@ def reproduce(
     Chooses lambda_max on the validation classes, then evaluates every metric on 10,000 balanced and 10,000 imbalanced
     tasks of the test classes. Stopped with Ctrl-C, it continues from the finished cells.
 
-    Examples:
+    For example:
+
         likelyshot reproduce
 
         likelyshot reproduce --tasks 500 -o /tmp/quick
@@ -122,7 +123,13 @@ def reproduce(
     for table in reproduction_tables(done):
         screen.print(table)
     kept = f" ({done.reused} finished cells taken from there; --fresh computes them anew)" if done.reused else ""
-    screen.print(f"Results, configuration and plot: {done.folder}{kept}", highlight=False, soft_wrap=True)
+    screen.print(
+        f"Results, configuration and plot: {done.folder}{kept}",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+        emoji=False,
+    )
     if as_json:
         print_json([{"protocol": key[0], **result.row()} for key, result in done.results.items()])
 
@@ -154,7 +161,8 @@ def evaluate(
 ) -> None:
     """Any methods on any features, on the same tasks.
 
-    Examples:
+    For example:
+
         likelyshot evaluate features.safetensors --method mll cosine --shots 1 5
 
         likelyshot evaluate F.npz --query dirichlet --alpha 1 --param lambda_max=80 -o results/f
@@ -190,7 +198,7 @@ def evaluate(
                 except InputError as error:
                     if not every:
                         raise
-                    screen.print(f"left out: {error}", style="yellow", highlight=False, markup=False)
+                    screen.print(f"left out: {error}", style="yellow")
                     continue
                 results.append(run(bound, chosen, sample, device=device, progress=progress))
         rows = []
@@ -214,7 +222,7 @@ def evaluate(
         title = f"{inputs.title(chosen)}: {ways}-way {sample.shots}-shot, {plan}, {tasks:,} tasks"
         screen.print(evaluation_table(title, mine, inputs.reference(mine)))
     if output is not None:
-        screen.print(f"Results and configuration: {output}", highlight=False, soft_wrap=True)
+        screen.print(f"Results and configuration: {output}", soft_wrap=True)
     if as_json:
         print_json(rows)
 
@@ -225,7 +233,7 @@ def sweep(
     method: Annotated[str, typer.Option("--method", "-m", help="The method to study.")] = "mll",
     grid: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=FIRST:LAST:STEP or NAME=A,B,C; one or two of them. Default: lambda_max=10:100:10."),
+        typer.Option(help="NAME=FIRST:LAST:STEP or NAME=A,B,C; one or two. Default: lambda_max, 10 to 100 by 10."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split to draw tasks from. Default: val, if there is one.")] = None,
     ways: WaysOption = 5,
@@ -251,8 +259,9 @@ def sweep(
 ) -> None:
     """A method's accuracy over a grid of its parameters, as a table, JSON and a plot.
 
-    Examples:
-        likelyshot sweep --method mll --grid lambda_max=10:100:10
+    For example:
+
+        likelyshot sweep --method mll --grid lambda_max=20:80:10
 
         likelyshot sweep -m mll_transductive --query dirichlet --grid iterations=0,1,2,5,10,20 eta=0.1:0.9:0.2
     """
@@ -299,9 +308,7 @@ def sweep(
     plan = inputs.plan(query, alpha, total, per_class).describe()
     screen.print(sweep_table(f"{names[0]} on {inputs.title(chosen)}: {plan}", swept))
     best = ", ".join(f"{key} = {value}" for key, value in swept.best().items())
-    screen.print(
-        f"Best over the shots: {best}. Saved: {folder}/sweep.json and sweep.svg", highlight=False, soft_wrap=True
-    )
+    screen.print(f"Best over the shots: {best}. Saved: {folder}/sweep.json and sweep.svg", soft_wrap=True)
     if as_json:
         print_json(list(swept.rows))
 
@@ -313,7 +320,8 @@ def list_methods(
 ) -> None:
     """The methods: what each does, needs and comes from.
 
-    Examples:
+    For example:
+
         likelyshot list
 
         likelyshot list mll_transductive

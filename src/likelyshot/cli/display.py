@@ -24,8 +24,9 @@ Start = Callable[[int], tuple[Callable[[int], None], Callable[[str], None]]]
 
 def console(as_json: bool = False) -> Console:
     """Give the console for tables: standard output, or standard error when that carries JSON."""
-    screen = Console(stderr=as_json)
-    return screen if screen.is_terminal else Console(stderr=as_json, width=120)
+    plain: dict[str, Any] = {"stderr": as_json, "markup": False, "emoji": False, "highlight": False}
+    screen = Console(**plain)
+    return screen if screen.is_terminal else Console(width=120, **plain)
 
 
 def print_json(document: Any) -> None:
