@@ -94,6 +94,14 @@ def test_an_all_zero_vector_is_refused_when_it_would_be_normalised(features, tas
     evaluate(functools.partial(METHODS["euclidean"], normalise=False), broken, tasks)
 
 
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_lengths_whose_squares_overflow_or_vanish_are_left_to_the_method(features, tasks, scale):
+    scaled = Features(features.vectors * scale, features.labels, features.classes, {})
+    wanted, found = (evaluate(METHODS["mll"], part, tasks).accuracy for part in (features, scaled))
+    assert np.abs(wanted - found).max() <= 0.05 + 1e-9  # one query of 20, by rounding
+    assert np.abs(wanted - found).mean() < 1e-2
+
+
 def test_negative_features_are_refused_by_mll(features, tasks):
     signed = Features(features.vectors - 0.1, features.labels, features.classes, {})
     with pytest.raises(InputError, match="non-negative"):

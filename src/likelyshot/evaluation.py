@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import time
@@ -69,14 +70,16 @@ def evaluate(
     if isinstance(calibration, Calibration):
         calibration.check_encoders([s.source.get("encoder", "") for s in sets])
     labels = tasks.support_labels.to(device)
+    lengths = _lengths(sets) if params.get("normalise") is True else None
+    run = method if lengths is None else functools.partial(method, normalise=False)  # done where they are gathered
 
     def solve(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> Tensor:
         one = len(sets) == 1
-        scores = method(supports[0] if one else supports, labels, queries[0] if one else queries, n_ways=tasks.ways)
+        scores = run(supports[0] if one else supports, labels, queries[0] if one else queries, n_ways=tasks.ways)
         return confusion_counts(scores.argmax(-1), tasks.query_labels[chunk].to(device), tasks.ways).cpu()
 
     started = time.perf_counter()
-    confusions = torch.cat(map_chunks(solve, sets, tasks, device, chunk_bytes, workers, progress))
+    confusions = torch.cat(map_chunks(solve, sets, tasks, device, chunk_bytes, workers, progress, lengths))
     seconds = time.perf_counter() - started
     accuracy, balanced, f1 = (x.numpy().round(9) for x in task_metrics(confusions))
     return Result(
@@ -155,13 +158,18 @@ def map_chunks(
     chunk_bytes: int | None,
     workers: int | None,
     progress: Progress | None,
+    lengths: Sequence[Tensor] | None = None,
 ) -> list[T]:
-    """Apply a function to the gathered support and query features of one chunk of tasks after the other, in order."""
+    """Apply a function to the gathered support and query features of one chunk of tasks after the other, in order.
+
+    With the `lengths` of all vectors, it divides them by these.
+    """
     on_cpu = torch.device(device).type == "cpu"
     budget = chunk_bytes or (CPU_CHUNK_BYTES if on_cpu else ACCELERATOR_CHUNK_BYTES)
     per_task = 4 * sum(s.dim for s in sets) * (tasks.support.shape[1] + tasks.query.shape[1])
     size = max(1, budget // per_task)
     tables = [s.vectors.to(device) for s in sets]
+    scales = [None] * len(sets) if lengths is None else [length.to(device) for length in lengths]
 
     if on_cpu:
         _keep_memory()
@@ -169,8 +177,8 @@ def map_chunks(
     def run(start: int) -> T:
         chunk = slice(start, start + size)
         with torch.no_grad():
-            supports = [_gather(table, tasks.support[chunk]) for table in tables]
-            queries = [_gather(table, tasks.query[chunk]) for table in tables]
+            supports = [_gather(*pair, tasks.support[chunk]) for pair in zip(tables, scales, strict=True)]
+            queries = [_gather(*pair, tasks.query[chunk]) for pair in zip(tables, scales, strict=True)]
             return function(supports, queries, chunk)
 
     starts = range(0, len(tasks), size)
@@ -191,9 +199,23 @@ def _keep_memory() -> None:
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
-def _gather(table: Tensor, rows: Tensor) -> Tensor:
-    picked = table.index_select(0, rows.reshape(-1).to(table.device))
-    return picked.to(torch.promote_types(table.dtype, torch.float32)).view(*rows.shape, table.shape[-1])
+def _gather(table: Tensor, lengths: Tensor | None, rows: Tensor) -> Tensor:
+    flat = rows.reshape(-1).to(table.device)
+    picked = table.index_select(0, flat).to(torch.promote_types(table.dtype, torch.float32))
+    if lengths is not None:
+        picked /= lengths.index_select(0, flat)
+    return picked.view(*rows.shape, table.shape[-1])
+
+
+def _lengths(sets: Sequence[Features]) -> list[Tensor] | None:
+    """Measure every vector once, so that no task has to; nothing where squares could overflow or vanish."""
+    lengths = []
+    for features in sets:
+        dtype = torch.promote_types(features.vectors.dtype, torch.float32)
+        parts = (features.vectors[row : row + 4096].to(dtype) for row in range(0, len(features), 4096))
+        lengths.append(torch.cat([torch.linalg.vector_norm(part, dim=-1, keepdim=True) for part in parts]))
+    safe = all(float(length.amin()) > 1e-15 and float(length.amax()) < 1e15 for length in lengths)
+    return lengths if safe else None
 
 
 def _in_threads(function: Callable[[int], T], items: Sequence[int], threads: int) -> Iterator[T]:
