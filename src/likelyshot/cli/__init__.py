@@ -108,7 +108,7 @@ def reproduce(
 
         likelyshot reproduce
 
-        likelyshot reproduce --tasks 500 -o /tmp/quick
+        likelyshot reproduce --tasks 500 -o results/quick
     """
     with running(as_json) as (screen, start):
         from likelyshot.cli import inputs
