@@ -7,6 +7,7 @@ import torch
 
 from likelyshot import binding
 from likelyshot.errors import InputError
+from likelyshot.features import Base
 from likelyshot.methods import METHODS
 
 
@@ -51,12 +52,16 @@ def test_unreadable_values_are_refused(name, key, text, message):
 
 
 def test_binding_gives_parameters_and_statistics(validation):
-    statistics = binding.Statistics(base_mean=torch.ones(12), validation=validation)
+    statistics = binding.Statistics(base=Base(torch.ones(12)), validation=validation)
     assert binding.bind("mll", {}, statistics, ways=4, shots=1) is METHODS["mll"]
     bound = binding.bind("mll", {"lambda_max": 80.0}, statistics, ways=4, shots=1)
     assert isinstance(bound, functools.partial)
     assert bound.keywords == {"lambda_max": 80.0}
     assert binding.bind("simpleshot", {}, statistics, ways=4, shots=1).keywords["base_mean"].shape == (12,)
+    with pytest.raises(InputError, match="bavardage needs the covariance within classes of base features"):
+        binding.bind("bavardage", {}, statistics, ways=4, shots=1)
+    whole = binding.Statistics(base=Base.of(validation))
+    assert binding.bind("bavardage", {}, whole, ways=4, shots=1).keywords["base_within"].shape == (12, 12)
     made = binding.bind("combined", {"lambda_max": 80.0}, statistics, ways=4, shots=1).keywords["calibration"]
     assert (made.ways, made.shots, made.lambda_max) == (4, 1, 80.0)
     again = binding.bind("combined", {"lambda_max": 80.0}, statistics, ways=4, shots=1).keywords["calibration"]

@@ -20,7 +20,8 @@ from safetensors.torch import load_file, save_file
 
 from likelyshot.errors import InputError
 from likelyshot.feature_files import READERS
-from likelyshot.features import Features, base_mean, splits
+from likelyshot.features import Base, Features, splits
+from likelyshot.functional.covariance import within_class_covariance
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ODD = ("a\nb", "🐦", "<img src=x>", "", " ", "né", '"quoted", \\', "a\x00b")
@@ -214,7 +215,7 @@ class TestSafetensors:
         assert (two.classes, two.labels.tolist(), two.digest) == (ODD, list(range(8)), one.digest)
         assert two.source == {"encoder": "é\n", "split": "val", "file": "a.safetensors"}
         assert splits(tmp_path / "a.safetensors") == ()
-        assert base_mean(tmp_path / "a.safetensors") is None
+        assert Base.load(tmp_path / "a.safetensors") is None
 
     @given(st.lists(st.text(st.characters(codec="utf-8")), min_size=1, max_size=4))
     @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -254,14 +255,14 @@ class TestSafetensors:
         assert train.classes == ("train 0", "train 1")
         assert train.vectors.unique().tolist() == [0.5]
         assert "'train'" in refused("trian", Features.load, path, split="trian")
-        mean = base_mean(path)
+        mean = Base.load(path).mean
         assert (mean.dtype, mean.tolist()) == (torch.float32, [0.5] * 3)
 
     def test_any_split_names(self, tmp_path):
         path = self.several(tmp_path / "a.safetensors", ("fold.1", "fold.2"))
         assert "fold.1, fold.2" in refused("split", Features.load, path)
         assert Features.load(path, split="fold.2").classes == ("fold.2 0", "fold.2 1")
-        assert base_mean(path) is None
+        assert Base.load(path) is None
         only = self.several(tmp_path / "b.safetensors", ("novel",))
         assert Features.load(only).source["split"] == "novel"
         features().save(tmp_path / "c.safetensors")
@@ -275,7 +276,7 @@ class TestSafetensors:
         )
         assert Features.load(tmp_path / "a.safetensors").classes == ("5",)
         refused("one label per row", Features.load, tmp_path / "a.safetensors", split="train")
-        refused("finite", base_mean, tmp_path / "a.safetensors")
+        refused("one label per row", Base.load, tmp_path / "a.safetensors")
 
     @pytest.mark.parametrize("name", ["train", "base"])
     def test_a_stored_mean_stands_for_its_split(self, name, tmp_path):
@@ -283,17 +284,40 @@ class TestSafetensors:
         tensors = {"test.features": torch.ones(1, 2), "test.labels": torch.tensor([0])}
         save_file({**tensors, f"{name}.mean": torch.tensor([1.5, 2]).half()}, path)
         assert splits(path) == ("test",)
-        assert base_mean(path).tolist() == [1.5, 2.0]
+        assert Base.load(path).mean.tolist() == [1.5, 2.0]
         save_file({**tensors, f"{name}.mean": torch.tensor([3.0, 2]), f"{name}.features": torch.ones(1, 2)}, path)
-        assert base_mean(path).tolist() == [3.0, 2.0]
+        assert Base.load(path).mean.tolist() == [3.0, 2.0]
         for mean in (torch.ones(2, 2), torch.tensor([torch.inf, 1])):
             save_file({**tensors, f"{name}.mean": mean}, path)
-            refused("mean", base_mean, path)
+            refused("mean", Base.load, path)
+
+    def test_a_stored_covariance_stands_for_its_split(self, tmp_path):
+        path = tmp_path / "a.safetensors"
+        tensors = {"test.features": torch.ones(1, 2), "test.labels": torch.tensor([0]), "train.mean": torch.ones(2)}
+        save_file(tensors, path)
+        assert Base.load(path).within is None
+        save_file({**tensors, "train.within": 3 * torch.eye(2).half()}, path)
+        assert Base.load(path).within.tolist() == [[3, 0], [0, 3]]
+        assert Base.load(path, rectify=True) is None
+        for within in (torch.ones(2), torch.ones(3, 3), torch.full((2, 2), torch.nan)):
+            save_file({**tensors, "train.within": within}, path)
+            refused("covariance", Base.load, path)
+
+    @pytest.mark.parametrize("rectify", [False, True])
+    def test_the_covariance_is_that_of_the_base_classes(self, tmp_path, rectify):
+        vectors, labels = torch.randn(12, 3, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 4
+        save_file({"base.features": vectors, "base.labels": labels}, tmp_path / "a.safetensors")
+        base = Features.from_arrays(vectors, labels)
+        base = base.rectified() if rectify else base
+        found = Base.load(tmp_path / "a.safetensors", rectify=rectify)
+        assert torch.equal(found.within, Base.of(base).within)
+        assert torch.equal(found.within, within_class_covariance(base.vectors, labels).float())
+        assert torch.allclose(found.mean, base.vectors.mean(0))
 
     def test_the_mean_is_computed_in_double_precision(self, tmp_path):
         vectors = torch.full((5000, 1), 1.001).half()
         save_file({"train.features": vectors, "train.labels": torch.zeros(5000)}, tmp_path / "a.safetensors")
-        assert base_mean(tmp_path / "a.safetensors").item() == pytest.approx(vectors[0].item(), rel=1e-7)
+        assert Base.load(tmp_path / "a.safetensors").mean.item() == pytest.approx(vectors[0].item(), rel=1e-7)
 
     @pytest.mark.parametrize(
         ("tensors", "classes"),
@@ -359,7 +383,7 @@ class TestNumpy:
         assert set(splits(tmp_path / "a.npz")) == {"train", "test"}
         assert same(Features.load(tmp_path / "a.npz"))
         assert Features.load(tmp_path / "a.npz", split="train").vectors.max() == X.max() * 2
-        assert np.allclose(base_mean(tmp_path / "a.npz"), 2 * X.mean(0))
+        assert np.allclose(Base.load(tmp_path / "a.npz").mean, 2 * X.mean(0))
 
     def test_objects_are_refused_with_a_remedy(self, tmp_path):
         objects = np.array([{"a": 1}] * 6, dtype=object)
@@ -431,7 +455,7 @@ class TestTables:
         path = self.write(frame, tmp_path / f"a{kind}")
         assert same(Features.load(path))
         assert Features.load(path).source == {"file": path.name}
-        assert (splits(path), base_mean(path)) == ((), None)
+        assert (splits(path), Base.load(path)) == ((), None)
 
     @staticmethod
     def write(frame, path, index=False):
@@ -477,7 +501,7 @@ class TestTables:
         assert set(splits(path)) == {"train", "test"}
         assert same(Features.load(path))
         assert Features.load(path).source == {"split": "test", "file": path.name}
-        assert np.allclose(base_mean(path), X.mean(0) * 2)
+        assert np.allclose(Base.load(path).mean, X.mean(0) * 2)
 
     def test_labels_are_kept_as_written(self, tmp_path):
         path = tmp_path / "a.csv"
@@ -708,7 +732,7 @@ class TestAnyFile:
                 path.write_bytes(data[: max(1, int(len(data) * part))])
                 if path.suffix in (".csv", ".tsv") and path.read_bytes().endswith(b"\n"):
                     continue  # a whole table of fewer rows
-                for call in (Features.load, splits, base_mean):
+                for call in (Features.load, splits, Base.load):
                     with contextlib.suppress(InputError):
                         call(path)
                         assert call is not Features.load or path.suffix in (".csv", ".tsv")
@@ -727,7 +751,7 @@ class TestAnyFile:
         assert all(kind in message for kind in READERS)
 
     def test_paths(self, tmp_path):
-        for call in (Features.load, splits, base_mean):
+        for call in (Features.load, splits, Base.load):
             refused("nothing is there", call, tmp_path / "none.npz")
             refused("a folder", call, tmp_path)
             refused("check the path", call, tmp_path / ("n" * 5000 + ".npz"))
@@ -756,7 +780,7 @@ class TestAnyFile:
     def test_random_bytes(self, tmp_path, kind, data):
         path = tmp_path / f"random{kind}"
         path.write_bytes(data)
-        for call in (Features.load, splits, base_mean):
+        for call in (Features.load, splits, Base.load):
             with contextlib.suppress(InputError):
                 call(path)
 

@@ -6,7 +6,10 @@ import pytest
 
 from likelyshot import published
 from likelyshot import reproduce as module
+from likelyshot.methods import METHODS
 from likelyshot.results import Result
+
+CELLS = sum(len(rows) for _, rows in module.PROTOCOLS.values()) * len(module.SHOTS)
 
 
 @pytest.fixture
@@ -18,7 +21,7 @@ def small(monkeypatch):
 def test_a_second_run_takes_the_finished_cells(small, tmp_path, monkeypatch):
     first = module.reproduce(tmp_path, n_tasks=15)
     assert first.reused == 0
-    assert len(first.results) == 18
+    assert len(first.results) == CELLS
     assert first.lambda_max in (40.0, 80.0)
     names = {p.name for p in tmp_path.rglob("*") if p.is_file()}
     assert {
@@ -31,12 +34,12 @@ def test_a_second_run_takes_the_finished_cells(small, tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(module, "evaluate", lambda *a, **k: calls.append(a) or evaluate(*a, **k))
     second = module.reproduce(tmp_path, n_tasks=15)
-    assert second.reused == 17
+    assert second.reused == CELLS - 1
     assert len(calls) == 1
     for key, result in first.results.items():
         assert second.results[key].mean == result.mean
     rows = json.loads((tmp_path / "reproduce.json").read_text())["rows"]
-    assert len(rows) == 18
+    assert len(rows) == CELLS
 
 
 evaluate = module.evaluate
@@ -46,7 +49,7 @@ def test_other_settings_or_fresh_compute_anew(small, tmp_path):
     module.reproduce(tmp_path, n_tasks=10)
     assert module.reproduce(tmp_path, n_tasks=10, seed=1).reused == 0
     assert module.reproduce(tmp_path, n_tasks=10, seed=1, fresh=True).reused == 0
-    assert module.reproduce(tmp_path, n_tasks=10, seed=1).reused == 18
+    assert module.reproduce(tmp_path, n_tasks=10, seed=1).reused == CELLS
 
 
 def test_stopped_in_the_middle_it_goes_on(small, tmp_path, monkeypatch):
@@ -70,7 +73,26 @@ def test_progress_reaches_the_announced_total(small, tmp_path):
     for _ in range(2):
         done = []
         module.reproduce(tmp_path, n_tasks=10, progress=done.append)
-    assert sum(done) == 10 * 18 + 10 * 2 * 2  # the second run calibrates nothing
+    assert sum(done) == 10 * CELLS + 10 * 2 * 2  # the second run calibrates nothing
+
+
+def test_full_has_every_method_and_slow_ones_on_fewer_tasks(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SLOW_TASKS", 2)
+    monkeypatch.setattr(module, "SHOTS", (1,))
+    monkeypatch.setattr(module, "FULL", {"imbalanced": module.FULL["imbalanced"]})
+    done = []
+    run = module.reproduce(tmp_path, n_tasks=3, full=True, progress=done.append)
+    assert {result.method for result in run.results.values()} == set(METHODS)
+    assert set(module.VARIANTS) < {row for _, _, row in run.results}
+    assert sum(done) == module.total_work(3, full=True)
+    for (_, _, row), result in run.results.items():
+        assert len(result.accuracy) == (2 if row in module.SLOW else 3)
+        gap = run.difference("imbalanced", 1, row, "euclidean")
+        if row == "euclidean":
+            assert gap is None
+        else:
+            other = run.results["imbalanced", 1, "euclidean"].accuracy[: len(result.accuracy)]
+            assert gap.mean == pytest.approx((result.accuracy - other).mean())
 
 
 def test_published_rows_are_plausible():

@@ -44,6 +44,15 @@ def test_differences_over_other_tasks_are_refused(pair, features):
         pair[0].minus(evaluate(METHODS["mll"], features, tasks))
 
 
+def test_the_first_tasks_compare_with_a_run_over_fewer(pair, features):
+    tasks, few = pair[0].config["tasks"], 5
+    part = pair[0].first(few, "digest of the first five")
+    assert part.mean == pair[0].accuracy[:few].mean()
+    assert (part.config["tasks"], part.config["tasks_digest"]) == (few, "digest of the first five")
+    assert part.seconds == pair[0].seconds * few / tasks
+    assert len(pair[0].accuracy) == tasks
+
+
 def test_results_survive_the_disk(pair, tmp_path):
     loaded = Result.load(pair[0].save(tmp_path / "r.json"))
     assert np.array_equal(loaded.accuracy, pair[0].accuracy)

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from likelyshot.errors import InputError, nearest
 from likelyshot.evaluation import Progress, calibrate
-from likelyshot.features import Features
+from likelyshot.features import Base, Features
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import Calibration
 from likelyshot.methods.signatures import needs_of, parameters_of
@@ -32,7 +31,7 @@ _CALIBRATION_PARAMS = ("lambda_max", "normalise", "metrics")
 class Statistics:
     """What is at hand from base and validation data."""
 
-    base_mean: Tensor | None = None
+    base: Base | None = None
     validation: Features | None = None
     calibration: Calibration | None = None
     seed: int = 0
@@ -121,7 +120,7 @@ def parse(name: str, key: str, text: str) -> Any:
     known = parameters(name)
     if key not in known:
         raise InputError(f"{name} has no parameter {key!r}: {nearest(key, known)}")
-    kind = type(known[key])
+    kind: type = float if known[key] is None else type(known[key])  # None: by default it follows from the task
     switch = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
     try:
         if kind is bool:
@@ -149,13 +148,14 @@ def bind(
         if key not in known:
             raise InputError(f"{name} has no parameter {key!r}: {nearest(key, known)}")
     bound = dict(params)
-    if "base_mean" in needs(name):
-        if statistics.base_mean is None:
-            raise InputError(
-                f"{name} needs the mean of base features: give base features (--base FILE), or a features file with a "
-                "split called train"
-            )
-        bound["base_mean"] = statistics.base_mean
+    for key, attribute, what in (("base_mean", "mean", "mean"), ("base_within", "within", "covariance within classes")):
+        if key in needs(name):
+            bound[key] = getattr(statistics.base, attribute, None)
+            if bound[key] is None:
+                raise InputError(
+                    f"{name} needs the {what} of base features: give base features (--base FILE), or a features file "
+                    "with a split called train"
+                )
     if "calibration" in needs(name):
         through = {key: bound.pop(key) for key in _CALIBRATION_PARAMS if key in bound}
         bound["calibration"] = statistics.calibrated(ways, shots, through, progress)

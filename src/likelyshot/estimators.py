@@ -9,6 +9,7 @@ divides the scores in `predict_proba`.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.normalise import l2_normalise
 from likelyshot.functional.prototypes import class_means
-from likelyshot.methods import METHODS, Method
+from likelyshot.methods import METHODS, NON_NEGATIVE, Method
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
 from likelyshot.methods.inputs import check_non_negative
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _STATISTICS = {
     "base_mean": "the mean feature vector of the base classes",
+    "base_within": "likelyshot.features.Base.of(base features).within",
     "calibration": "likelyshot.calibrate(validation features, tasks)",
 }
 
@@ -62,7 +64,7 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = not {"mll", "mll_transductive"}.isdisjoint(self._metrics())
+        tags.input_tags.positive_only = not NON_NEGATIVE.isdisjoint(self._metrics())
         tags.classifier_tags.poor_score = tags.input_tags.positive_only  # on its shifted blobs
         return tags
 
@@ -106,7 +108,7 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._scores(self._checked(validate_data(self, _array(X), reset=False)))
 
     def _checked(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Choose the precision, and refuse rows that the method has no score for."""
+        """Choose the precision, refuse what the method has no score for, and warn of what it can only guess."""
         X = X.astype(np.float32 if np.can_cast(X.dtype, np.float32) else np.float64, copy=False)
         if self.__sklearn_tags__().input_tags.positive_only:
             check_non_negative(f"Negative values in data: {type(self).__name__}", _tensor(X, X.dtype))
@@ -115,8 +117,8 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if X.shape[1] == 1:
             raise InputError("1 feature(s) scaled to length one says nothing: give more, or normalise=False")
         if len(zero := np.flatnonzero(~X.any(axis=1))):
-            advice = "drop such rows, or use normalise=False (of the calibration, if one is given)"
-            raise InputError(f"row {zero[0]} of X is all zeros, {len(zero)} of {len(X)} are: {advice}")
+            advice = "it has no direction, so that its class is a guess: drop such rows, or use normalise=False"
+            warnings.warn(f"row {zero[0]} of X is all zeros, {len(zero)} of {len(X)} are: {advice}", stacklevel=3)
         return X
 
     def _scores(self, query: NDArray[Any]) -> NDArray[Any]:

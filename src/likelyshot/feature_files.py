@@ -26,7 +26,7 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WORDS = {
     **dict.fromkeys(("features", "x", "embeddings", "vectors"), "features"),
     **dict.fromkeys(("labels", "y", "targets"), "labels"),
-    **{"classes": "classes", "mean": "mean"},
+    **{"classes": "classes", "mean": "mean", "within": "within"},
 }
 VECTOR_COLUMNS = ("embedding", "embeddings", "features", "vector")
 LABEL_COLUMNS = ("label", "labels", "class", "target", "y")
@@ -56,7 +56,7 @@ class _File(NamedTuple):
     """What a file holds, each split (the name is empty if there is but one set) read when called."""
 
     parts: Mapping[str, Callable[[], _Part]]
-    means: Mapping[str, Callable[[], Any]] = MappingProxyType({})
+    stored: Mapping[tuple[str, str], Callable[[], Any]] = MappingProxyType({})  # statistics, by split and name
 
 
 @contextmanager
@@ -131,8 +131,8 @@ def _named(
     if not parts:
         held = ", ".join(names)[:200] or "nothing"
         raise InputError(f"expected arrays named features and labels, but got {held}: rename them")
-    means = {split: partial(read, roles["mean"]) for split, roles in found.items() if "mean" in roles}
-    return _File(parts, means)
+    kinds = [(split, role) for split, roles in found.items() for role in ("mean", "within") if role in roles]
+    return _File(parts, {(split, role): partial(read, found[split][role]) for split, role in kinds})
 
 
 def _open_safetensors(path: Path) -> _File:

@@ -28,6 +28,7 @@ from likelyshot.feature_files import (
     unicode,
 )
 from likelyshot.files import write_whole
+from likelyshot.functional.covariance import within_class_covariance
 from likelyshot.functional.normalise import rectify
 
 
@@ -167,18 +168,48 @@ def splits(path: str | Path) -> tuple[str, ...]:
         return tuple(name for name in open_features(Path(path)).parts if name)
 
 
-def base_mean(path: str | Path) -> Tensor | None:
-    """The mean feature (d,) of split "train" or "base", stored or computed; None without such a split."""
-    with reading(Path(path)):
-        file = open_features(Path(path))
-        for split in ("train", "base"):
-            if split in file.means:
-                mean = float_tensor(file.means[split]()).float()
-            elif split in file.parts:
-                mean = float_tensor(file.parts[split]().vectors).mean(0, dtype=torch.float64).float()
-            else:
-                continue
-            if mean.ndim != 1 or not mean.isfinite().all():
-                raise InputError(f"expected a finite mean of one axis, but got {mean}: mend split {split!r}")
-            return mean
-    return None
+@dataclass(frozen=True, eq=False)
+class Base:
+    """What methods take from the base classes."""
+
+    mean: Tensor  # (d,) float32
+    spread: Tensor | Features | None = None  # the covariance within classes (d, d), or what it follows from
+
+    def __post_init__(self) -> None:
+        for name, tensor, axes in (("mean", self.mean, 1), ("covariance", self.spread, 2)):
+            if isinstance(tensor, Tensor):
+                fits = tensor.shape == axes * self.mean.shape[:1]
+                if not fits or not tensor.isfinite().all():
+                    got = "infinity or NaN" if fits else str(tuple(tensor.shape))
+                    raise InputError(f"expected a finite {name} with {axes} axes, but got {got}: mend the base split")
+
+    @cached_property
+    def within(self) -> Tensor | None:
+        """The covariance within the classes, (d, d) float32; None if it is not known."""
+        if isinstance(self.spread, Features):
+            return within_class_covariance(self.spread.vectors, self.spread.labels).float()
+        return self.spread
+
+    @classmethod
+    def of(cls, features: Features) -> Base:
+        """Compute the statistics from features."""
+        return cls(features.vectors.mean(0, dtype=torch.float64).float(), features)
+
+    @classmethod
+    def load(cls, path: str | Path, *, rectify: bool = False) -> Base | None:
+        """Find those of split "train" or "base", stored or computed; None without such a split.
+
+        With `rectify`, those of rectified features, which stored ones are not.
+        """
+        path = Path(path)
+        with reading(path):
+            file = open_features(path)
+            for split in ("train", "base"):
+                stored = {role: read for (where, role), read in file.stored.items() if where == split and not rectify}
+                if "mean" in stored:
+                    within = float_tensor(stored["within"]()).float() if "within" in stored else None
+                    return cls(float_tensor(stored["mean"]()).float(), within)
+                if split in file.parts:
+                    features = Features.load(path, split=split)
+                    return cls.of(features.rectified() if rectify else features)
+        return None

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from likelyshot.binding import CALIBRATION_TASKS, Statistics, bind, parameters
+from likelyshot.binding import CALIBRATION_TASKS, Params, Statistics, bind, parameters
 from likelyshot.errors import InputError
 from likelyshot.evaluation import Progress, evaluate
-from likelyshot.features import Features
+from likelyshot.features import Base, Features
 from likelyshot.files import output_folder, write_json
+from likelyshot.methods import METHODS
 from likelyshot.packaged import PACKAGED
 from likelyshot.plots import draw_sweep
-from likelyshot.results import Result, environment
+from likelyshot.results import Difference, Result, environment
 from likelyshot.sweep import Sweep, sweep
 from likelyshot.tasks import Balanced, Dirichlet, Tasks, sample_tasks
 
@@ -24,9 +25,30 @@ SHOTS = (1, 5)
 LAMBDA_MAX = tuple(float(value) for value in range(10, 101, 10))
 SWEEP_TASKS = 2_000
 INDUCTIVE = ("euclidean", "cosine", "mll", "combined")
-PROTOCOLS: dict[str, tuple[Balanced | Dirichlet, tuple[str, ...]]] = {
+
+#: Methods with other parameters than their defaults, as rows of their own.
+VARIANTS: dict[str, tuple[str, Params]] = {
+    "pt_map_estimated": ("pt_map", {"marginals": "estimated"}),
+    "protolp_uniform": ("protolp", {"marginals": "uniform"}),
+}
+#: Rivals that fit into three minutes on two cores, with all the rest of the tables.
+QUICK = ("protonet", "simpleshot", "matching", "laplacianshot", "bd_cspn")
+EVERY = (*INDUCTIVE, *(name for name in (*METHODS, *VARIANTS) if name not in INDUCTIVE))
+#: Below 100 tasks a second on two cores: evaluated on fewer tasks.
+SLOW = ("tim", "alpha_tim", "lr_ici")
+SLOW_TASKS = 1_000
+
+Protocols = dict[str, tuple[Balanced | Dirichlet, tuple[str, ...]]]
+PROTOCOLS: Protocols = {
     "inductive": (Balanced(15), INDUCTIVE),
-    "imbalanced": (Dirichlet(75, 2.0), (*INDUCTIVE, "mll_transductive")),
+    "imbalanced": (Dirichlet(75, 2.0), (*INDUCTIVE, "mll_transductive", *QUICK)),
+}
+FULL: Protocols = {
+    "inductive": PROTOCOLS["inductive"],
+    "imbalanced": (Dirichlet(75, 2.0), EVERY),
+    "dirichlet_1": (Dirichlet(75, 1.0), EVERY),
+    "dirichlet_5": (Dirichlet(75, 5.0), EVERY),
+    "balanced": (Balanced(15), EVERY),
 }
 
 
@@ -36,16 +58,28 @@ class Reproduction:
 
     lambda_max: float
     sweep: Sweep
-    results: dict[tuple[str, int, str], Result]  # by protocol, shots and method
+    protocols: Protocols
+    results: dict[tuple[str, int, str], Result]  # by protocol, shots and row
     reused: int
     folder: Path
 
+    def difference(self, protocol: str, shots: int, row: str, reference: str) -> Difference | None:
+        """Give the paired difference to a row that has all tasks, over the tasks of this one; None to itself."""
+        one, whole = self.results[protocol, shots, row], self.results[protocol, shots, reference]
+        same = whole.first(len(one.accuracy), one.config["tasks_digest"])  # all rows are given the first of them
+        return None if row == reference else one.minus(same)
 
-def total_work(n_tasks: int) -> int:
+
+def total_work(n_tasks: int, full: bool) -> int:
     """Count the tasks that a run from scratch evaluates, for a progress bar."""
-    cells = sum(len(methods) for _, methods in PROTOCOLS.values()) * len(SHOTS)
+    protocols = FULL if full else PROTOCOLS
+    cells = sum(_length(row, n_tasks) for _, rows in protocols.values() for row in rows)
     validation = min(SWEEP_TASKS, n_tasks) * len(LAMBDA_MAX) + CALIBRATION_TASKS
-    return cells * n_tasks + validation * len(SHOTS)
+    return (cells + validation) * len(SHOTS)
+
+
+def _length(row: str, n_tasks: int) -> int:
+    return min(n_tasks, SLOW_TASKS) if VARIANTS.get(row, (row,))[0] in SLOW else n_tasks
 
 
 def reproduce(
@@ -54,38 +88,44 @@ def reproduce(
     n_tasks: int = 10_000,
     seed: int = 0,
     device: str = "cpu",
+    full: bool = False,
     fresh: bool = False,
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda stage: None,
 ) -> Reproduction:
-    """Choose lambda_max on the validation classes, calibrate, and fill the two tables on the test classes.
+    """Choose lambda_max on the validation classes, calibrate, and fill the tables on the test classes.
 
-    Every finished cell is a file in `folder`; a later call with the same settings takes it from there, unless `fresh`.
+    With `full`, the tables of every method, slow ones on at most `SLOW_TASKS` tasks. Every finished cell is a file in
+    `folder`; a later call with the same settings takes it from there, unless `fresh`.
     """
+    protocols = FULL if full else PROTOCOLS
     folder = output_folder(folder, make=False)
     validation, test = Features.load(PACKAGED, split="val"), Features.load(PACKAGED, split="test")
     drawn = {
         (protocol, shots): sample_tasks(
             test.labels, n_tasks=n_tasks, ways=WAYS, shots=shots, query=query, seed=seed, classes=test.classes
         )
-        for protocol, (query, _) in PROTOCOLS.items()
+        for protocol, (query, _) in protocols.items()
         for shots in SHOTS
     }
     cells = output_folder(folder / "cells")
     say("lambda_max on the validation classes")
     swept = _sweep(folder, validation, min(SWEEP_TASKS, n_tasks), seed, device, fresh, progress)
     lambda_max = float(swept.best()["lambda_max"])
-    statistics = Statistics(validation=validation, seed=seed, device=device)
+    statistics = Statistics(base=Base.load(PACKAGED), validation=validation, seed=seed, device=device)
     results: dict[tuple[str, int, str], Result] = {}
     reused = 0
-    for (protocol, shots), tasks in drawn.items():
-        for name in PROTOCOLS[protocol][1]:
-            say(f"{protocol}, {shots}-shot, {name}")
-            path = cells / f"{protocol}_{shots}shot_{name}.json"
-            wanted = _identity(name, lambda_max, tasks, validation, test)
+    for (protocol, shots), whole in drawn.items():
+        for row in protocols[protocol][1]:
+            say(f"{protocol}, {shots}-shot, {row}")
+            path = cells / f"{protocol}_{shots}shot_{row}.json"
+            tasks = whole[: _length(row, n_tasks)]
+            name, params = VARIANTS.get(row, (row, {}))
+            if "lambda_max" in parameters(name):
+                params = {"lambda_max": lambda_max, **params}
+            wanted = _identity(name, params, tasks, validation, test)
             result = None if fresh else _finished(path, wanted)
             if result is None:
-                params = {"lambda_max": lambda_max} if "lambda_max" in parameters(name) else {}
                 method = bind(name, params, statistics, ways=WAYS, shots=shots, progress=progress)
                 result = evaluate(method, test, tasks, device=device, progress=progress)
                 result = replace(result, config={**result.config, "cell": wanted})
@@ -93,8 +133,8 @@ def reproduce(
             else:
                 reused += 1
                 if progress is not None:
-                    progress(n_tasks)
-            results[protocol, shots, name] = result
+                    progress(len(tasks))
+            results[protocol, shots, row] = result
     for shots, calibration in statistics.made():
         calibration.save(folder / f"calibration_{shots}shot.json")
     write_json(
@@ -108,13 +148,18 @@ def reproduce(
                 "lambda_max": lambda_max,
                 "validation": {"digest": validation.digest, **validation.source},
                 "test": {"digest": test.digest, **test.source},
-                "protocols": {name: query.to_dict() for name, (query, _) in PROTOCOLS.items()},
+                "protocols": {name: query.to_dict() for name, (query, _) in protocols.items()},
             },
             "environment": environment(),
-            "rows": [{"protocol": protocol, **result.row()} for (protocol, _, _), result in results.items()],
+            "rows": rows(results),
         },
     )
-    return Reproduction(lambda_max, swept, results, reused, folder)
+    return Reproduction(lambda_max, swept, protocols, results, reused, folder)
+
+
+def rows(results: Mapping[tuple[str, int, str], Result]) -> list[dict[str, Any]]:
+    """Summarise every cell in one flat record."""
+    return [{"protocol": protocol, "row": row, **result.row()} for (protocol, _, row), result in results.items()]
 
 
 def _sweep(
@@ -156,11 +201,11 @@ def _stored_sweep(path: Path, validation: Features, tasks: list[Tasks]) -> Sweep
     return found if same else None
 
 
-def _identity(name: str, lambda_max: float, tasks: Tasks, validation: Features, test: Features) -> dict[str, Any]:
+def _identity(name: str, params: Params, tasks: Tasks, validation: Features, test: Features) -> dict[str, Any]:
     """What a cell's figures follow from: if all of it is the same, so are they."""
     return {
         "method": name,
-        "lambda_max": lambda_max,
+        "params": dict(params),
         "tasks": tasks.digest,
         "validation": validation.digest,
         "test": test.digest,

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
@@ -79,6 +79,12 @@ class Result:
                 "exists: evaluate both on the same Tasks"
             )
         return Difference(*mean_ci95(self.accuracy - other.accuracy))
+
+    def first(self, n_tasks: int, tasks_digest: str) -> Result:
+        """Keep the first tasks only, which have that digest (`tasks[:n_tasks].digest`)."""
+        kept = {name: getattr(self, name)[:n_tasks] for name in ("accuracy", "balanced_accuracy", "macro_f1")}
+        config = {**self.config, "tasks": n_tasks, "tasks_digest": tasks_digest}
+        return replace(self, **kept, config=config, seconds=self.seconds * n_tasks / len(self.accuracy))
 
     def row(self) -> dict[str, Any]:
         """Summarise in one flat record."""

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 from likelyshot import Calibration, Result, calibrate, cli, sample_tasks
 from likelyshot.features import Features
+from likelyshot.methods import METHODS
 from likelyshot.tasks import Balanced
 
 
@@ -52,7 +53,7 @@ def test_evaluate_prints_a_table(run, file):
     assert code == 0
     assert "f.safetensors (test): 3-way 1-shot, Dirichlet(2), 75 queries, 20 tasks" in out
     assert "3-way 5-shot" in out
-    assert "minus euclidean" in out
+    assert "minus mll" in out
 
 
 @pytest.mark.parametrize(
@@ -103,12 +104,21 @@ def test_a_file_after_several_values_is_still_the_file(run, file):
 def test_all_methods_and_what_is_missing(run, file, features, tmp_path):
     code, out, _ = run("evaluate", file, "--method", "all", "--shots", 1, *QUICK, "--json")
     assert code == 0
-    assert {row["method"] for row in json.loads(out)} >= {"combined", "simpleshot", "mll_transductive"}
+    rows = json.loads(out)
+    assert [row["method"] for row in rows] == list(METHODS)
+    for row in rows:
+        assert set(row["minus"]) == {"mll", "mll_transductive"}
+        assert row["minus"]["mll"]["mean"] == pytest.approx(row["mean"] - rows[2]["mean"])
     alone = features.save(tmp_path / "alone.safetensors")
     code, out, err = run("evaluate", alone, "--method", "all", "--shots", 1, *QUICK, "--json")
     assert code == 0
     assert "simpleshot" not in {row["method"] for row in json.loads(out)}
-    assert "left out: simpleshot needs the mean of base features" in err.replace("\n", " ")
+    assert err.replace("\n", " ").count("left out: simpleshot needs the mean of base features") == 1
+    signed = Features.from_arrays(features.vectors - 0.2, features.labels).save(tmp_path / "signed.safetensors")
+    code, out, err = run("evaluate", signed, "--method", "all", "--shots", 1, *QUICK, "--json")
+    assert code == 0
+    assert {row["method"] for row in json.loads(out)} & {"mll", "pt_map", "tim"} == {"tim"}
+    assert "left out: mll models features as exponential" in err.replace("\n", " ")
     code, out, err = run("evaluate", alone, "--method", "combined", "--shots", 1, *QUICK)
     assert (code, out) == (2, "")
     assert "--val" in err

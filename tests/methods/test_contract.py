@@ -11,38 +11,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from likelyshot import calibrate, sample_tasks
-from likelyshot.features import Features
+from likelyshot.features import Base, Features
 from likelyshot.methods import METHODS
 from likelyshot.tasks import Balanced
 
 WAYS, SHOTS, DIM = 4, 3, 24
 
 
-def draw(seed: int, *batch: int, queries: int = 11, dtype: torch.dtype = torch.float64):
+def draw(seed: int, *batch: int, queries: int = 11, ways: int = WAYS, shots: int = SHOTS, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
-    centres = torch.rand(*batch, WAYS, DIM, generator=generator, dtype=dtype)
-    labels = torch.arange(WAYS).repeat_interleave(SHOTS)
-    support = torch.rand(*batch, WAYS * SHOTS, DIM, generator=generator, dtype=dtype) * centres[..., labels, :]
-    truth = torch.randint(WAYS, (queries,), generator=generator)
+    centres = torch.rand(*batch, ways, DIM, generator=generator, dtype=dtype)
+    labels = torch.arange(ways).repeat_interleave(shots)
+    support = torch.rand(*batch, ways * shots, DIM, generator=generator, dtype=dtype) * centres[..., labels, :]
+    truth = torch.randint(ways, (queries,), generator=generator)
     query = torch.rand(*batch, queries, DIM, generator=generator, dtype=dtype) * centres[..., truth, :]
     return support, labels, query
 
 
 @functools.cache
-def method(name: str):
+def method(name: str, ways: int = WAYS, shots: int = SHOTS):
     """A method with the statistics that it needs."""
     generator = torch.Generator().manual_seed(99)
-    labels = torch.arange(200) % 10
-    vectors = torch.rand(200, DIM, generator=generator) * torch.rand(10, DIM, generator=generator)[labels]
+    labels = torch.arange(60 * 21) % 21
+    vectors = torch.rand(60 * 21, DIM, generator=generator) * torch.rand(21, DIM, generator=generator)[labels]
     base = Features.from_arrays(vectors, labels)
-    tasks = sample_tasks(labels, n_tasks=30, ways=WAYS, shots=SHOTS, query=Balanced(5), seed=1)
+    tasks = sample_tasks(labels, n_tasks=30, ways=ways, shots=shots, query=Balanced(5), seed=1)
     statistics = {
-        "base_mean": lambda: base.vectors.mean(0),
+        "base_mean": lambda: Base.of(base).mean,
+        "base_within": lambda: Base.of(base).within,
         "calibration": lambda: calibrate(base, tasks),
     }
     parameters = inspect.signature(METHODS[name]).parameters
     needed = {key: make() for key, make in statistics.items() if key in parameters}
-    return functools.partial(METHODS[name], n_ways=WAYS, **needed)
+    return functools.partial(METHODS[name], n_ways=ways, **needed)
 
 
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -122,13 +123,38 @@ def test_a_class_without_support_and_a_single_query_stay_finite(name):
 
 
 @every_method
+@pytest.mark.parametrize(("ways", "shots"), [(20, 1), (2, 50), (20, 5), (2, 1)])
+def test_many_ways_and_shots_are_better_than_chance(name, ways, shots):
+    generator = torch.Generator().manual_seed(0)
+    support, labels, _ = draw(10, 2, ways=ways, shots=shots)
+    truth = torch.arange(60) % ways
+    centres = torch.rand(2, ways, DIM, generator=torch.Generator().manual_seed(10), dtype=torch.float64)
+    query = torch.rand(2, 60, DIM, generator=generator, dtype=torch.float64) * centres[:, truth]
+    scores = method(name, ways, shots)(support, labels, query)
+    assert scores.shape == (2, 60, ways)
+    assert scores.isfinite().all()
+    assert (scores.argmax(-1) == truth).double().mean() > 2 / ways * (0.7 if ways == 2 else 1)
+
+
+@every_method
+def test_identical_queries_get_identical_scores(name):
+    support, labels, query = draw(11)
+    for copies in (query[:1].expand(9, -1), support[:1].expand(9, -1), torch.cat([support, support])):
+        scores = method(name)(support, labels, copies)
+        assert scores.isfinite().all()
+    torch.testing.assert_close(scores[: len(support)], scores[len(support) :], rtol=1e-7, atol=1e-7)
+    scores = method(name)(support, labels, query[:1].expand(9, -1))
+    torch.testing.assert_close(scores, scores[:1].expand_as(scores), rtol=1e-7, atol=1e-7)
+
+
+@every_method
 def test_other_dimensions_are_refused(name):
     support, labels, query = draw(7)
     with pytest.raises(ValueError, match="dimension"):
         method(name)(support, labels, query[:, :-1])
 
 
-@pytest.mark.parametrize("name", ["euclidean", "cosine", "mll", "simpleshot"])
+@pytest.mark.parametrize("name", ["euclidean", "cosine", "mll", "protonet", "simpleshot", "matching"])
 def test_inductive_methods_are_differentiable(name):
     support, labels, query = draw(8, queries=2)
     support, query = support[:, :5].clone() + 0.1, query[:, :5].clone() + 0.1
@@ -140,7 +166,9 @@ def test_inductive_methods_are_differentiable(name):
     )
 
 
-@pytest.mark.parametrize("name", ["euclidean", "cosine", "mll"])
+@pytest.mark.parametrize(
+    "name", ["euclidean", "cosine", "mll", "protonet", "simpleshot", "matching", "baseline", "baseline_pp"]
+)
 def test_inductive_scores_do_not_depend_on_the_other_queries(name):
     support, labels, query = draw(9)
     torch.testing.assert_close(method(name)(support, labels, query)[:3], method(name)(support, labels, query[:3]))

@@ -12,7 +12,7 @@ import torch
 from likelyshot.binding import Statistics, parameters, parse
 from likelyshot.cli.options import Plan
 from likelyshot.errors import InputError, nearest
-from likelyshot.features import Features, base_mean, splits
+from likelyshot.features import Base, Features, splits
 from likelyshot.methods import METHODS
 from likelyshot.methods.calibration import Calibration
 from likelyshot.packaged import PACKAGED
@@ -121,20 +121,18 @@ def statistics(
         found = replace(found, validation=load(val, "val" if has_val else None, None, rectify))
     elif "val" in known:
         found = replace(found, validation=load(path, "val", None, rectify))
-    return replace(found, base_mean=_base_mean(path, base, rectify))
+    return replace(found, base=_base(path, base, rectify))
 
 
-def _base_mean(path: Path, base: Path | None, rectify: bool) -> torch.Tensor | None:
+def _base(path: Path, base: Path | None, rectify: bool) -> Base | None:
     file = base or path
-    mean = None if rectify else base_mean(file)
-    if mean is not None:
-        return mean
-    split = next((name for name in ("train", "base") if name in splits(file)), None)
-    if split is None and (base is None or splits(file)):
-        if base is None:
-            return None
-        raise InputError(f"expected base features in {base}, found splits {', '.join(splits(base))}: name one 'train'")
-    return load(file, split, None, rectify).vectors.double().mean(0).float()
+    found = Base.load(file, rectify=rectify)
+    if found is None and base is not None:
+        if splits(base):
+            known = ", ".join(splits(base))
+            raise InputError(f"expected base features in {base}, found splits {known}: name one 'train'")
+        return Base.of(load(base, None, None, rectify))
+    return found
 
 
 def draw(
@@ -159,9 +157,12 @@ def draw(
     )
 
 
-def reference(results: Sequence[Result]) -> Result:
-    """Choose what differences are taken to: Euclidean if it is there, else the first."""
-    return next((result for result in results if result.method == "euclidean"), results[0])
+def references(results: Sequence[Result]) -> list[Result]:
+    """Choose what differences are taken to: the MLLs if there are any, else Euclidean, else the first."""
+    known = {result.method: result for result in results}
+    return [known[name] for name in ("mll", "mll_transductive") if name in known] or [
+        known.get("euclidean", results[0])
+    ]
 
 
 def title(features: Features) -> str:

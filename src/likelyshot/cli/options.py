@@ -43,7 +43,7 @@ ValOption = Annotated[
     Path | None, typer.Option(help="Validation features, for combined. Default: the file's split val.")
 ]
 BaseOption = Annotated[
-    Path | None, typer.Option(help="Base features, for simpleshot. Default: the file's split train.")
+    Path | None, typer.Option(help="Base features, for methods that centre on them. Default: the file's split train.")
 ]
 CalibrationOption = Annotated[Path | None, typer.Option(help="A saved calibration, for combined.")]
 NormaliseOption = Annotated[bool, typer.Option("--normalise/--no-normalise", help="L2-normalise the features first.")]

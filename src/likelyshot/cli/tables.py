@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from likelyshot import published
-from likelyshot.reproduce import PROTOCOLS, SHOTS, WAYS, Reproduction
+from likelyshot.reproduce import SHOTS, WAYS, Reproduction
 from likelyshot.results import Difference, Result
 from likelyshot.sweep import Sweep
 
@@ -20,6 +20,23 @@ NAMES = {
     "mll": "MLL",
     "mll_transductive": "MLL, transductive",
     "combined": "Combined",
+    "protonet": "ProtoNet, raw features",
+    "simpleshot": "SimpleShot",
+    "matching": "Matching",
+    "baseline": "Baseline",
+    "baseline_pp": "Baseline++",
+    "entropy_min": "Entropy-min, classifier only",
+    "tim": "TIM-GD",
+    "alpha_tim": "alpha-TIM",
+    "laplacianshot": "LaplacianShot",
+    "bd_cspn": "BD-CSPN",
+    "pt_map": "PT-MAP",
+    "pt_map_estimated": "PT-MAP, marginals estimated",
+    "lr_ici": "LR+ICI",
+    "bavardage": "BAVARDAGE",
+    "paddle": "PADDLE",
+    "protolp": "protoLP, marginals estimated",
+    "protolp_uniform": "protoLP, marginals uniform",
 }
 
 
@@ -32,32 +49,26 @@ def percent(mean: float, ci95: float) -> str:
     return f"{100 * mean:.2f} ± {100 * ci95:.2f}"
 
 
-def difference(result: Result, reference: Result) -> Text:
+def difference(found: Difference | None) -> Text:
     """Write a paired difference, coloured when its interval leaves out zero."""
-    if result is reference:
+    if found is None:
         return Text("reference", style="dim")
-    found: Difference = result.minus(reference)
     return Text(str(found), style=("green" if found.mean > 0 else "red") if found.significant else "")
 
 
-def evaluation_table(title: str, results: Sequence[Result], reference: Result) -> Table:
+def evaluation_table(title: str, results: Sequence[Result], references: Sequence[Result]) -> Table:
     """Lay out the methods of one setting."""
     table = Table(title=Text(title), title_justify="left", caption_justify="left")
     table.add_column("method")
-    for heading in (
-        "accuracy, %",
-        f"minus {reference.method}",
-        "balanced acc., %",
-        "macro-F1, %",
-        "ms / task",
-    ):
+    against = [f"minus {reference.method}" for reference in references]
+    for heading in ("accuracy, %", *against, "balanced acc., %", "macro-F1, %", "ms / task"):
         table.add_column(heading, justify="right")
     best = max(result.mean for result in results)
     for result in results:
         table.add_row(
             result.method,
             Text(percent(result.mean, result.ci95), style="bold" if result.mean == best else ""),
-            difference(result, reference),
+            *(difference(None if other is result else result.minus(other)) for other in references),
             f"{100 * result.balanced_accuracy.mean():.2f}",
             f"{100 * result.macro_f1.mean():.2f}",
             f"{1000 * result.seconds / len(result.accuracy):.2f}",
@@ -65,16 +76,33 @@ def evaluation_table(title: str, results: Sequence[Result], reference: Result) -
     return table
 
 
+def to_markdown(table: Table) -> str:
+    """Write a table as Markdown, for a page about results."""
+
+    def line(cells: Sequence[Any]) -> str:
+        texts = [(str(cell), getattr(cell, "style", "")) for cell in cells]
+        marked = (f"**{text}**" if style == "bold" else text for text, style in texts)
+        return f"| {' | '.join(text.replace('|', chr(92) + '|') for text in marked)} |"
+
+    headings = line([column.header for column in table.columns])
+    rule = line(["---:" if column.justify == "right" else "---" for column in table.columns])
+    body = [line(row) for row in zip(*(column.cells for column in table.columns), strict=True)]
+    parts = (str(table.title or ""), "\n".join([headings, rule, *body]), str(table.caption or ""))
+    return "\n\n".join(part for part in parts if part)
+
+
 def reproduction_tables(run: Reproduction) -> list[Table]:
-    """Lay out the two tables of the paper, ours first, the published rows after them."""
-    return [table for protocol in PROTOCOLS for table in (_ours(run, protocol), _published(protocol))]
+    """Lay out the tables of the paper, ours first, the published rows after them."""
+    shown = [(_ours(run, protocol), _published(protocol)) for protocol in run.protocols]
+    return [table for pair in shown for table in pair if table is not None]
 
 
 def _ours(run: Reproduction, protocol: str) -> Table:
-    query, methods = PROTOCOLS[protocol]
-    n_tasks = len(run.results[protocol, SHOTS[0], methods[0]].accuracy)
+    query, rows = run.protocols[protocol]
+    n_tasks = len(run.results[protocol, SHOTS[0], "euclidean"].accuracy)
+    references = ["euclidean", *(name for name in ("mll_transductive",) if name in rows)]
     table = Table(
-        title=f"{protocol.capitalize()}: {WAYS}-way, {query.describe()}, {n_tasks:,} tasks\n"
+        title=f"{protocol.partition('_')[0].capitalize()}: {WAYS}-way, {query.describe()}, {n_tasks:,} tasks\n"
         "ours, CUB test classes, EfficientNet-Lite0 features",
         caption=f"Mean accuracy ± 95 % interval, in %; differences are paired. MLL with lambda_max "
         f"{run.lambda_max:g}, the best on the validation classes.",
@@ -84,22 +112,27 @@ def _ours(run: Reproduction, protocol: str) -> Table:
     table.add_column("method")
     for shots in SHOTS:
         table.add_column(f"{shots}-shot", justify="right")
-        table.add_column("minus Euclidean", justify="right")
-    best = {shots: max(run.results[protocol, shots, name].mean for name in methods) for shots in SHOTS}
-    for name in methods:
+        for reference in references:
+            table.add_column(f"minus {NAMES[reference]}", justify="right")
+    table.add_column("ms / task", justify="right")
+    best = {shots: max(run.results[protocol, shots, row].mean for row in rows) for shots in SHOTS}
+    for row in rows:
         cells: list[Text] = []
         for shots in SHOTS:
-            result = run.results[protocol, shots, name]
+            result = run.results[protocol, shots, row]
             style = "bold" if result.mean == best[shots] else ""
-            cells += [
-                Text(percent(result.mean, result.ci95), style=style),
-                difference(result, run.results[protocol, shots, "euclidean"]),
-            ]
-        table.add_row(NAMES[name], *cells)
+            cells.append(Text(percent(result.mean, result.ci95), style=style))
+            cells += [difference(run.difference(protocol, shots, row, other)) for other in references]
+        fewer = "" if len(result.accuracy) == n_tasks else f" ({len(result.accuracy):,} tasks)"
+        took = [run.results[protocol, shots, row] for shots in SHOTS]
+        speed = " / ".join(f"{1000 * one.seconds / len(one.accuracy):.2g}" for one in took)
+        table.add_row(NAMES[row] + fewer, *cells, speed)
     return table
 
 
-def _published(protocol: str) -> Table:
+def _published(protocol: str) -> Table | None:
+    if protocol not in ("inductive", "imbalanced"):
+        return None
     rows = published.INDUCTIVE if protocol == "inductive" else published.IMBALANCED
     where = "Table I" if protocol == "inductive" else "Tables IV and V"
     table = Table(
@@ -151,7 +184,7 @@ def sweep_table(title: str, sweep: Sweep) -> Table:
     return table
 
 
-NEEDS = {"base_mean": "base features", "calibration": "validation features"}
+NEEDS = {"base_mean": "base features", "base_within": "their covariance", "calibration": "validation features"}
 
 
 def methods_table(rows: Sequence[Mapping[str, Any]]) -> Table:

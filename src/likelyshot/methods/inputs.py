@@ -21,6 +21,18 @@ def prepare(support: Tensor, query: Tensor, normalise: bool) -> tuple[Tensor, Te
     return (l2_normalise(support), l2_normalise(query)) if normalise else (support, query)
 
 
+def centre(support: Tensor, query: Tensor, base_mean: Tensor) -> tuple[Tensor, Tensor]:
+    """CL2N of SimpleShot: subtract the mean of the base classes, then L2-normalise."""
+    support, query = prepare(support, query, normalise=False)
+    if base_mean.shape != support.shape[-1:]:
+        raise InputError(
+            f"expected a base mean of {support.shape[-1]} numbers, one per feature, got {tuple(base_mean.shape)}: "
+            "take it from base features of the same encoder"
+        )
+    base_mean = base_mean.to(support)
+    return l2_normalise(support - base_mean), l2_normalise(query - base_mean)
+
+
 def check_non_negative(method: str, *features: Tensor) -> None:
     """Refuse negative features, which have no exponential likelihood."""
     lowest = min((float(x.detach().amin()) for x in features if x.numel()), default=0.0)

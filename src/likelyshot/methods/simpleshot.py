@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from likelyshot.errors import InputError
-from likelyshot.functional.normalise import l2_normalise
 from likelyshot.functional.prototypes import class_means
 from likelyshot.functional.scores import squared_distances
-from likelyshot.methods.inputs import prepare
+from likelyshot.methods.inputs import centre
 
 
 def simpleshot(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, base_mean: Tensor) -> Tensor:
@@ -22,12 +20,5 @@ def simpleshot(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, b
     >>> simpleshot(support, torch.tensor([0, 1]), query, n_ways=2, base_mean=torch.tensor([0.5, 0.5])).argmax(-1)
     tensor([0])
     """
-    support, query = prepare(support, query, normalise=False)
-    if base_mean.shape != support.shape[-1:]:
-        raise InputError(
-            f"expected a base mean of {support.shape[-1]} numbers, one per feature, got {tuple(base_mean.shape)}: "
-            "take it from base features of the same encoder"
-        )
-    base_mean = base_mean.to(support)
-    support, query = l2_normalise(support - base_mean), l2_normalise(query - base_mean)
+    support, query = centre(support, query, base_mean)
     return -squared_distances(query, class_means(support, labels, n_ways))

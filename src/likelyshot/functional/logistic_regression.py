@@ -1,0 +1,106 @@
+"""Multinomial logistic regression of many small tasks at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+MAX_NEWTON, MAX_CONJUGATE, MAX_HALVINGS = 100, 200, 30
+TOLERANCE = 1e-12
+
+
+def logistic_logits(x: Tensor, targets: Tensor, penalty: float) -> Tensor:
+    """Fit softmax(x W + b) to the targeted samples and return the logits of all samples.
+
+    Minimises sum_i CE(t_i, softmax(x_i W + b)) + penalty/2 ||W||^2: scikit-learn's LogisticRegression with
+    C = 1/penalty, the intercept b free. A sample whose targets are all zero takes no part in the fit.
+    Newton's method, every task to its own convergence: directions by conjugate gradients with the Hessian's
+    diagonal as preconditioner, steps halved until the objective falls. Logits sum to zero over the classes.
+    A class without targets has no finite intercept: the others are fitted without it, and its logit is put one
+    below the lowest of theirs.
+    Shapes: x (t, n, d), targets (t, n, k) one-hot or zero, both float64 -> (t, n, k).
+
+    >>> x = torch.tensor([[[-1.0], [1.0], [2.0]]], dtype=torch.float64)
+    >>> targets = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]], dtype=torch.float64)
+    >>> logistic_logits(x, targets, penalty=0.1).round(decimals=3)
+    tensor([[[ 1.3230, -1.3230],
+             [-1.3230,  1.3230],
+             [-2.6470,  2.6470]]], dtype=torch.float64)
+    """
+    x = torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)  # the intercept is the last weight
+    transposed, squares = x.transpose(-1, -2), x.square().transpose(-1, -2)
+    decay = torch.full_like(x[:1, :1].transpose(-1, -2), penalty)  # (1, d+1, 1)
+    decay[:, -1] = 0
+    counted = targets.sum(-1, keepdim=True)  # (t, n, 1)
+    absent = targets.sum(-2, keepdim=True) == 0  # (t, 1, k)
+    barrier = torch.zeros_like(absent, dtype=x.dtype).masked_fill_(absent, -torch.inf)
+    enough = TOLERANCE * (1 + _norm(x * counted))
+
+    def objective(weights: Tensor, logits: Tensor) -> Tensor:
+        entropies = targets * ((logits + barrier).logsumexp(-1, keepdim=True) - logits)
+        return entropies.sum((-2, -1), keepdim=True) + 0.5 * (decay * weights.square()).sum((-2, -1), keepdim=True)
+
+    weights = x.new_zeros(len(x), x.shape[-1], targets.shape[-1])
+    logits = x @ weights
+    value = objective(weights, logits)
+    for _ in range(MAX_NEWTON):
+        p = (logits + barrier).softmax(-1)
+        p_counted = counted * p
+        gradient = transposed @ (p_counted - targets) + decay * weights
+        size = _norm(gradient)
+        active = size > enough  # (t, 1, 1)
+        if not active.any():
+            break
+        diagonal = (squares @ (p_counted * (1 - p)) + decay).clamp_min_(TOLERANCE)
+        accuracy = torch.maximum(size * size.sqrt().clamp_max(0.1), enough / 10)
+        hessian = functools.partial(_hessian_product, x, p, p_counted, decay)
+        step = _conjugate_gradients(hessian, diagonal, -gradient * active, accuracy)
+        change = x @ step
+        slope = (gradient * step).sum((-2, -1), keepdim=True)
+        length = active.to(x.dtype)
+        for _ in range(MAX_HALVINGS):
+            trial = objective(weights + length * step, logits + length * change)
+            falls = trial <= value + 1e-4 * length * slope + TOLERANCE * (1 + value)
+            if falls.all():
+                break
+            length = torch.where(falls, length, length / 2)
+        weights, logits, value = weights + length * step, logits + length * change, trial
+    logits = x @ weights
+    present = ~absent
+    logits = logits - (logits * present).sum(-1, keepdim=True) / present.sum(-1, keepdim=True)
+    lowest = logits.masked_fill(absent, torch.inf).amin(-1, keepdim=True)
+    return torch.where(absent, lowest - 1, logits)
+
+
+def _hessian_product(x: Tensor, p: Tensor, p_counted: Tensor, decay: Tensor, v: Tensor) -> Tensor:
+    u = x @ v  # (t, n, k)
+    return x.transpose(-1, -2) @ (p_counted * (u - (p * u).sum(-1, keepdim=True))) + decay * v
+
+
+def _norm(x: Tensor) -> Tensor:
+    return x.square().sum((-2, -1), keepdim=True).sqrt()
+
+
+def _conjugate_gradients(
+    matrix: Callable[[Tensor], Tensor], diagonal: Tensor, right: Tensor, accuracy: Tensor
+) -> Tensor:
+    """Solve matrix(x) = right until the residual of every task is below its accuracy."""
+    solution, residual = torch.zeros_like(right), right
+    direction = scaled = residual / diagonal
+    power = (residual * scaled).sum((-2, -1), keepdim=True)
+    for _ in range(MAX_CONJUGATE):
+        active = _norm(residual) > accuracy  # (t, 1, 1)
+        if not active.any():
+            break
+        image = matrix(direction)
+        curvature = (direction * image).sum((-2, -1), keepdim=True)
+        length = torch.where(active & (curvature > 0), power / curvature, 0)
+        solution = solution + length * direction
+        residual = residual - length * image
+        scaled = residual / diagonal
+        power, before = (residual * scaled).sum((-2, -1), keepdim=True), power
+        direction = scaled + torch.where(before > 0, power / before, 0) * direction
+    return solution

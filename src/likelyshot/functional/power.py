@@ -1,0 +1,49 @@
+"""The power transform of non-negative features, and unit vectors around a mean."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from likelyshot.errors import InputError
+from likelyshot.functional.normalise import l2_normalise
+
+OFFSET = 1e-6  # keeps the slope at zero finite
+
+
+def power_transform(method: str, x: Tensor, power: float) -> Tensor:
+    """Make skewed features more like a Gaussian, (x + 1e-6)^power, and scale every vector to unit length.
+
+    Shapes: (..., d) -> (..., d). Negative features have no power: they are refused in the name of the method.
+
+    >>> power_transform("pt_map", torch.tensor([[9.0, 16.0]]), 0.5)
+    tensor([[0.6000, 0.8000]])
+    """
+    if not 0 < power <= 1:
+        raise InputError(f"power must lie above 0 and at most at 1, got {power}: the paper uses 0.5")
+    lowest = float(x.detach().amin()) if x.numel() else 0.0
+    if lowest < 0:
+        raise InputError(
+            f"{method} takes a power of the features and needs them non-negative, got a minimum of {lowest:.4g}: "
+            "split signed features losslessly into [relu(x), relu(-x)] with likelyshot.functional.normalise.rectify "
+            "(--rectify on the command line), or end the encoder in a ReLU"
+        )
+    return l2_normalise((x + OFFSET).pow_(power))
+
+
+def centre_units(x: Tensor) -> Tensor:
+    """Subtract the mean of unit vectors and scale what is left to unit length; what is only rounding becomes zero.
+
+    Shapes: (..., n, d) -> (..., n, d).
+
+    >>> centre_units(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    tensor([[ 0.7071, -0.7071],
+            [-0.7071,  0.7071]])
+    >>> centre_units(torch.tensor([[0.6, 0.8], [0.6, 0.8], [0.6, 0.8]]))
+    tensor([[0., 0.],
+            [0., 0.],
+            [0., 0.]])
+    """
+    x = x - x.mean(-2, keepdim=True)
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x.mul_(torch.where(length > 1000 * torch.finfo(x.dtype).eps, 1 / length, 0))

@@ -1,0 +1,117 @@
+"""BAVARDAGE: a variational Gaussian mixture on features scaled by the spread of the base classes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from likelyshot.errors import InputError
+from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
+from likelyshot.methods.inputs import centre
+
+#: Images of a CUB class. The released code, whose values of `clip` and `t_vb` these are, sums squares over a class.
+CLASS_SIZE = 60
+#: What the released code adds to the diagonal of the within-class sums of squares.
+RIDGE = 1e-6
+#: Directions of the task with less than this share of the largest one's energy are rounding, not span.
+RANK_TOLERANCE = 1e-10
+
+
+@torch.no_grad()
+def bavardage(
+    support: Tensor,
+    labels: Tensor,
+    query: Tensor,
+    *,
+    n_ways: int,
+    base_mean: Tensor,
+    base_within: Tensor,
+    t_km: float = 10.0,
+    km_iterations: int = 5,
+    t_vb: float = 4.0,
+    iterations: int = 5,
+    clip: float = 5.0,
+    alpha: float = 2.0,
+    beta: float = 10.0,
+) -> Tensor:
+    """Score by the log-responsibility in a variational Gaussian mixture, on features scaled by base-class spread.
+
+    Paper: Hu, Pateux & Gripon 2023, Adaptive dimension reduction and variational inference for transductive few-shot
+    classification. CL2N features x. Responsibilities r start from soft k-means, softmax_k(-t_km ||x - m_k||^2), support
+    fixed. Then y = scaled x (see `scaled_gram`) and, repeated: alpha_k = alpha + sum of the queries' r_k;
+    beta_k = beta + sum of all r_k; m_k = sum r_k y / beta_k;
+    log r_k = digamma(alpha_k) - t_vb/2 ||y - m_k||^2 - (K-1) / (2 beta_k) + constant, support fixed.
+    The paper projects y on the K-1 directions between the m_k: it adds the same to all classes of a query (y - m_k
+    differs between classes only within them), so that it needs no computing; only the K-1 above is left of it.
+    base_within (per image) is taken times 60, so that the published t_vb and clip hold for base classes of any size.
+    Shapes: support (..., s, d), labels (..., s), query (..., q, d), base_mean (d,), base_within (d, d) -> (..., q, k).
+
+    >>> support, query = torch.tensor([[1.0, 0.2], [0.2, 1.0]]), torch.tensor([[1.0, 0.4], [0.0, 1.0], [0.1, 1.0]])
+    >>> base = {"base_mean": torch.zeros(2), "base_within": 0.001 * torch.eye(2)}
+    >>> bavardage(support, torch.tensor([0, 1]), query, n_ways=2, **base).argmax(-1)
+    tensor([0, 1, 1])
+    """
+    for name, value in {"t_km": t_km, "t_vb": t_vb, "clip": clip, "alpha": alpha, "beta": beta}.items():
+        if not 0 < value < float("inf"):
+            raise InputError(
+                f"{name} must be a positive finite number, got {value}: leave it out for the published one"
+            )
+    for name, count in {"km_iterations": km_iterations, "iterations": iterations}.items():
+        if count < 1:
+            raise InputError(f"{name} must be 1 or more, got {count}: the paper uses 5")
+    support, query = centre(support, query, base_mean)
+    samples, weights = join(support.double(), labels, query.double(), n_ways)
+    gram = samples @ samples.transpose(-1, -2)
+    queries = slice(support.shape[-2], None)
+    for _ in range(km_iterations):
+        distances = squared_distances_to_means(gram, mean_weights(weights))[..., queries]
+        weights[..., queries] = distances.mul_(-t_km).softmax(-2)
+    gram = scaled_gram(samples, gram, base_within, clip)
+    for _ in range(iterations):
+        alpha_k = alpha + weights[..., queries].sum(-1, keepdim=True)  # (..., k, 1)
+        beta_k = beta + weights.sum(-1, keepdim=True)
+        distances = squared_distances_to_means(gram, weights / beta_k)[..., queries]
+        scores = alpha_k.digamma() - t_vb / 2 * distances - (n_ways - 1) / (2 * beta_k)
+        weights[..., queries] = scores.softmax(-2)
+    return scores.log_softmax(-2).transpose(-1, -2).to(query.dtype)
+
+
+def scaled_gram(samples: Tensor, gram: Tensor, base_within: Tensor, clip: float) -> Tensor:
+    """Compute inner products of samples scaled by e^-1/2, at most clip, along the principal axes of the base spread.
+
+    With U an orthonormal basis of the samples' span and S the within-class sums of squares of the base, the axes are
+    the eigenvectors of (U' S^-1 U)^-1 and e its eigenvalues: the spread within the span, given none outside of it, as
+    in the released code. (U' S U, the spread whatever lies outside, was worse on validation classes.) Inverted, these
+    are the eigenvalues of U' S^-1 U = W' W, W = L^-1 U, S = L L', so that neither matrix is inverted.
+    Shapes: samples (..., n, d), gram (..., n, n), base_within (d, d), in float64 -> (..., n, n).
+
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    >>> scaled_gram(x, x @ x.T, torch.tensor([[1 / 15, 0.0], [0.0, 1e-6]], dtype=torch.float64), clip=5.0)
+    tensor([[ 0.2500,  0.0000],
+            [ 0.0000, 25.0000]], dtype=torch.float64)
+    """
+    dim = samples.shape[-1]
+    if base_within.shape != (dim, dim):
+        raise InputError(
+            f"expected a within-class covariance of shape {(dim, dim)}, got {tuple(base_within.shape)}: take it from "
+            "base features of the same encoder with likelyshot.functional.covariance.within_class_covariance"
+        )
+    squares = CLASS_SIZE * base_within.to(samples)
+    squares.diagonal().add_(RIDGE)
+    lower, failed = torch.linalg.cholesky_ex(squares)
+    if failed:
+        raise InputError(
+            "base_within must be a covariance matrix, and this one is not positive semi-definite: "
+            "make it with likelyshot.functional.covariance.within_class_covariance"
+        )
+    energy, axes = torch.linalg.eigh(gram)  # U = X' V energy^-1/2, of the directions that are there
+    present = energy > RANK_TOLERANCE * energy[..., -1:]
+    length = torch.where(present, energy, 0).sqrt().unsqueeze(-2)
+    flat = samples.reshape(-1, dim)
+    whitened = torch.linalg.solve_triangular(lower.T, flat, upper=True, left=False).view_as(samples)  # X L'^-1
+    basis = axes / length.masked_fill(~present.unsqueeze(-2), float("inf"))
+    w = whitened.transpose(-1, -2) @ basis
+    inverse_spread, principal = torch.linalg.eigh(w.transpose(-1, -2) @ w)  # 1/e
+    scaled = (axes * length) @ principal * inverse_spread.clamp(0, clip**2).sqrt().unsqueeze(-2)
+    products: Tensor = scaled @ scaled.transpose(-1, -2)
+    return products

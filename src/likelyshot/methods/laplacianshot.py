@@ -1,0 +1,68 @@
+"""LaplacianShot: nearest prototype, and neighbouring queries agree."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from likelyshot.errors import InputError
+from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
+from likelyshot.functional.neighbours import nearest_neighbours
+from likelyshot.methods.inputs import centre
+
+
+@torch.no_grad()
+def laplacianshot(
+    support: Tensor,
+    labels: Tensor,
+    query: Tensor,
+    *,
+    n_ways: int,
+    base_mean: Tensor,
+    lam: float = 0.7,
+    neighbours: int = 3,
+    iterations: int = 20,
+    tolerance: float = 1e-6,
+) -> Tensor:
+    """Score by the log-probability of a class under a nearest-prototype cost, with neighbouring queries alike.
+
+    Paper: Ziko et al. 2020, Laplacian regularized few-shot learning.
+    On CL2N features, a_qk = ||f_q - m_k||^2, and W_qp = 1 where p is one of the `neighbours` - 1 queries nearest to q
+    (the published k = 3 counts q itself; W is not symmetrised; equally near ones share the places left for them).
+    Algorithm 1: Y = softmax(-a), then Y <- softmax(-a + lam W Y), until the energy
+    E(Y) = sum_qk Y (log Y + a - lam W Y) changes by at most `tolerance` of itself, from the third update on as in the
+    published code, or after `iterations` updates. Every task stops by itself. Without the optional rectification of
+    the prototypes. The score is log Y.
+    Shapes: support (..., s, d), labels (..., s), query (..., q, d), base_mean (d,) -> (..., q, k).
+
+    >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[9.0, 1.0], [8.0, 1.0], [7.0, 8.0]])
+    >>> laplacianshot(support, torch.tensor([0, 1]), query, n_ways=2, base_mean=torch.zeros(2)).argmax(-1)
+    tensor([0, 0, 0])
+    """
+    if not 0 <= lam < float("inf"):
+        raise InputError(f"lam must be a finite number of 0 or more, got {lam}: the paper uses 0.1 to 1.5")
+    if neighbours < 1:
+        raise InputError(f"neighbours must be 1 or more, the query itself counts, got {neighbours}: the paper uses 3")
+    if iterations < 0:
+        raise InputError(f"iterations must be 0 or more, got {iterations}: the paper uses 20")
+    if not 0 <= tolerance < float("inf"):
+        raise InputError(f"tolerance must be a finite number of 0 or more, got {tolerance}: the paper uses 1e-6")
+    support, query = centre(support, query, base_mean)
+    samples, weights = join(support, labels, query, n_ways)
+    gram, first = samples @ samples.transpose(-1, -2), support.shape[-2]  # queries start at row `first`
+    cost = squared_distances_to_means(gram, mean_weights(weights))[..., first:]  # a, (..., k, q)
+    pull = lam * nearest_neighbours(gram[..., first:, first:], neighbours - 1).transpose(-1, -2)  # lam W'
+    scores = (-cost).log_softmax(-2)  # log Y, (..., k, q)
+    agreement = scores.exp() @ pull  # lam W Y
+    energy = cost.new_full((*cost.shape[:-2], 1, 1), torch.inf)
+    running = energy > 0
+    for step in range(iterations):
+        scores = torch.where(running, (agreement - cost).log_softmax(-2), scores)
+        shares = scores.exp()
+        agreement = shares @ pull
+        before, energy = energy, (shares * (scores + cost - agreement)).sum((-2, -1), keepdim=True)
+        if step > 1:
+            running &= (energy - before).abs() > tolerance * before.abs()
+            if not running.any():
+                break
+    return scores.transpose(-1, -2).contiguous()

@@ -1,0 +1,26 @@
+"""Prototypical networks: nearest class mean of raw features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from likelyshot.functional.prototypes import class_means
+from likelyshot.functional.scores import squared_distances
+from likelyshot.methods.inputs import prepare
+
+
+def protonet(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int) -> Tensor:
+    """Score by the negative squared distance to the prototype of raw features, -||f_q - m_k||^2.
+
+    Paper: Snell et al. 2017, Prototypical networks for few-shot learning.
+    `euclidean` is the same on L2-normalised features. Squares beyond the largest number become that number.
+    Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
+
+    >>> support, query = torch.tensor([[0.0, 1.0], [4.0, 1.0]]), torch.tensor([[1.0, 1.0]])
+    >>> protonet(support, torch.tensor([0, 1]), query, n_ways=2)
+    tensor([[-1., -9.]])
+    """
+    support, query = prepare(support, query, normalise=False)
+    distances = squared_distances(query, class_means(support, labels, n_ways))
+    return -distances.clamp_max(torch.finfo(distances.dtype).max)

@@ -1,0 +1,85 @@
+"""PT-MAP: power transform, then prototypes and an optimal transport in turn."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from likelyshot.errors import InputError
+from likelyshot.functional.power import centre_units, power_transform
+from likelyshot.functional.prototypes import one_hot
+from likelyshot.functional.shares import class_shares, estimate_shares
+from likelyshot.functional.sinkhorn import sinkhorn
+from likelyshot.functional.weighted import closeness, move_to_means
+from likelyshot.methods.inputs import prepare
+
+
+@torch.no_grad()
+def pt_map(
+    support: Tensor,
+    labels: Tensor,
+    query: Tensor,
+    *,
+    n_ways: int,
+    marginals: str | Tensor = "uniform",
+    power: float = 0.5,
+    lam: float = 10.0,
+    eta: float = 0.2,
+    iterations: int = 20,
+    tolerance: float = 1e-6,
+) -> Tensor:
+    """Score by the log-probability of an optimal transport of the queries to prototypes, which follow it.
+
+    Paper: Hu et al. 2021, Leveraging the feature distribution in transfer-based few-shot learning.
+    Features (f + 1e-6)^power, L2, minus the mean of the support or of the queries, L2. Repeated: p = Sinkhorn of
+    exp(-lam ||f_q - m_k||^2) to rows of 1 and columns of q * share_k; m_k <- m_k + eta (weighted mean - m_k), over the
+    queries with weights p and the support with its labels. The scores are log p with the last prototypes.
+    `marginals` are the shares: "uniform" as in the paper, numbers known to the user, or "estimated". Then
+    p_kq = softmax_k(log share_k - lam ||f_q - m_k||^2) with no constraint on the columns, and each round
+    share_k = (1 + sum_q p_kq) / (k + q): a Gaussian mixture by expectation maximisation, with a Dirichlet(2) prior.
+    Only inner products matter (the paper's QR keeps them), so prototypes are weights over the samples. A class without
+    support starts at the centre, one without any weight stays; a single query is its own mean, and ties.
+    Shapes: support (..., s, d), labels (..., s), query (..., q, d), marginals (..., k), non-negative -> (..., q, k).
+
+    >>> support, query = torch.tensor([[9.0, 1.0], [1.0, 9.0]]), torch.tensor([[7.0, 2.0], [2.0, 8.0], [8.0, 1.0]])
+    >>> pt_map(support, torch.tensor([0, 1]), query, n_ways=2, marginals="estimated").argmax(-1)
+    tensor([0, 1, 0])
+    """
+    check_rounds(lam, eta, iterations, tolerance)
+    shares = class_shares(marginals, n_ways).to(query.device)
+    support, query = prepare(support, query, normalise=False)
+    support = centre_units(power_transform("pt_map", support, power))
+    query = centre_units(power_transform("pt_map", query, power))
+    leading = np.broadcast_shapes(support.shape[:-2], query.shape[:-2], labels.shape[:-1], shares.shape[:-1])
+    samples = torch.cat([x.expand(*leading, *x.shape[-2:]) for x in (support, query)], -2)  # (..., n, d)
+    gram = (samples @ samples.transpose(-1, -2)).double()  # (..., n, n); all that follows is small
+    known = one_hot(labels, n_ways, torch.float64).transpose(-1, -2).expand(*leading, -1, -1)  # (..., k, s)
+    p = gram.new_zeros(*leading, n_ways, query.shape[-2])  # (..., k, q)
+    weights = move_to_means(gram.new_zeros(()), known, p, 1.0)  # (..., k, n): m_k = sum_n weights_kn f_n
+    shares = shares.expand(*leading, n_ways)
+    potentials = torch.zeros_like(shares)
+    for step in range(iterations + 1):
+        if step > 0:
+            weights = move_to_means(weights, known, p, eta)
+        logits = lam * closeness(gram, weights)[..., known.shape[-1] :]
+        if isinstance(marginals, str) and marginals == "estimated":
+            log_p = (logits + shares.log().unsqueeze(-1)).log_softmax(-2)
+            p = log_p.exp()
+            shares = estimate_shares(p)
+        else:
+            log_p, potentials = sinkhorn(logits, shares, potentials, tolerance=tolerance)
+            p = log_p.exp()
+    return log_p.transpose(-1, -2).to(query.dtype)
+
+
+def check_rounds(lam: float, eta: float, iterations: int, tolerance: float) -> None:
+    """Refuse parameters of the rounds that make no sense."""
+    if not 0 < lam < float("inf"):
+        raise InputError(f"lam must be a positive finite number, got {lam}: the paper uses 10")
+    if not 0 <= eta <= 1:
+        raise InputError(f"eta must lie in 0..1, got {eta}: the paper uses 0.2")
+    if iterations < 0:
+        raise InputError(f"iterations must be 0 or more, got {iterations}: the paper uses 20")
+    if not 0 < tolerance < 1:
+        raise InputError(f"tolerance must lie between 0 and 1, got {tolerance}: the paper's code uses 1e-6")

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from likelyshot.errors import InputError
+from likelyshot.methods.baseline import baseline
+from likelyshot.methods.euclidean import euclidean
+
+#: Support samples per class, queries per class.
+TASKS = [
+    ((1, 1, 1, 1), (4, 4, 4, 4)),
+    ((5, 5, 5, 5, 5), (9, 1, 0, 3, 6)),
+    ((1, 4, 2), (7, 0, 2)),
+    ((2, 0, 3, 1), (3, 3, 3, 3)),
+    ((2, 2), (1, 0)),
+]
+
+
+def sample(seed, shots=(2, 2, 2, 2), queries=(6, 1, 3, 5), dim=12):
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.rand(len(shots), dim, generator=generator, dtype=torch.float64) ** 2
+
+    def noisy(counts):
+        rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+        return centres[rows] * torch.rand(len(rows), dim, generator=generator, dtype=torch.float64) * 2, rows
+
+    (support, labels), (query, _) = noisy(shots), noisy(queries)
+    return support, labels, query
+
+
+def oracle(support, labels, query, ways, steps=25, learning_rate=1e-3):
+    """One task, a linear layer of torch, autograd, and the optimiser of torch."""
+    support = support / support.norm(dim=1, keepdim=True)
+    query = query / query.norm(dim=1, keepdim=True)
+    layer = torch.nn.Linear(support.shape[1], ways, dtype=torch.float64)
+    with torch.no_grad():
+        for k in range(ways):
+            mine = support[labels == k]
+            layer.weight[k] = mine.mean(0) if len(mine) else 0
+            layer.bias[k] = -(layer.weight[k] ** 2).sum() / 2
+    optimiser = torch.optim.Adam(layer.parameters(), lr=learning_rate)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(layer(support), labels).backward()
+        optimiser.step()
+    return layer(query).detach()
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("shots", "queries"), TASKS)
+def test_equals_the_loss_by_autograd(seed, shots, queries):
+    support, labels, query = sample(seed, shots, queries)
+    scores = baseline(support, labels, query, n_ways=len(shots), steps=25, learning_rate=1e-3)
+    expected = oracle(support, labels, query, len(shots))
+    torch.testing.assert_close(scores, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_defaults_are_100_steps_of_1e_3():
+    inputs = sample(3)
+    expected = oracle(*inputs, 4, steps=100, learning_rate=1e-3)
+    torch.testing.assert_close(baseline(*inputs, n_ways=4), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_training_long_separates_a_support_that_prototypes_do_not():
+    support = torch.tensor([[0.0, 1.0], [9.0, 1.0], [10.0, 1.0], [-1.0, 1.0], [-2.0, 1.0]], dtype=torch.float64)
+    labels = torch.tensor([0, 0, 0, 1, 1])
+    wrong = baseline(support, labels, support, n_ways=2, steps=0, normalise=False).argmax(-1) != labels
+    assert wrong.tolist() == [True, False, False, False, False]
+    trained = baseline(support, labels, support, n_ways=2, steps=3000, learning_rate=0.05, normalise=False)
+    assert torch.equal(trained.argmax(-1), labels)
+
+
+def test_scores_do_not_depend_on_the_other_queries():
+    support, labels, query = sample(4)
+    torch.testing.assert_close(
+        baseline(support, labels, query, n_ways=4)[:2], baseline(support, labels, query[:2], n_ways=4)
+    )
+
+
+def test_a_batch_with_labels_of_its_own_equals_the_loop():
+    tasks = [sample(seed) for seed in range(3)]
+    support, query = torch.stack([t[0] for t in tasks]), torch.stack([t[2] for t in tasks])
+    labels = torch.tensor([[0, 0, 1, 1, 2, 2, 3, 3], [3, 2, 1, 0, 0, 1, 2, 3], [0, 0, 0, 1, 2, 2, 2, 2]])
+    together = baseline(support, labels, query, n_ways=4)
+    for i in range(3):
+        alone = baseline(support[i], labels[i], query[i], n_ways=4)
+        torch.testing.assert_close(together[i], alone, rtol=1e-9, atol=1e-9)
+
+
+def test_no_step_is_the_nearest_prototype():
+    support, labels, query = sample(4)
+    scores = baseline(support, labels, query, n_ways=4, steps=0)
+    distances = -2 * scores + 1  # ||z||^2 - 2 w.z + ||w||^2
+    torch.testing.assert_close(-distances, euclidean(support, labels, query, n_ways=4))
+
+
+def test_features_may_be_left_unnormalised():
+    support, labels, query = sample(3)
+    unit = [x / x.norm(dim=-1, keepdim=True) for x in (support, query)]
+    torch.testing.assert_close(
+        baseline(unit[0], labels, unit[1], n_ways=4, normalise=False), baseline(support, labels, query, n_ways=4)
+    )
+    with pytest.raises(InputError, match="normalise"):
+        baseline(support * 1e200, labels, query, n_ways=4, normalise=False)
+
+
+def test_many_ways_shots_and_one_query():
+    assert baseline(*sample(5, shots=(1,) * 20, queries=(1,) * 20), n_ways=20).isfinite().all()
+    assert baseline(*sample(6, shots=(50,) * 3, queries=(2,) * 3), n_ways=3).isfinite().all()
+    support, labels, query = sample(7)
+    assert baseline(support, labels, query[:1], n_ways=4).shape == (1, 4)
+    assert baseline(support, labels, query[:1], n_ways=4).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_duplicated_and_zero_points_stay_finite(dtype):
+    support, labels, query = sample(8)
+    support, query = support.to(dtype), query.to(dtype)
+    same = query[:1].expand(9, -1)
+    assert baseline(support, labels, same, n_ways=4).isfinite().all()
+    assert baseline(support, labels, support.clone(), n_ways=4).isfinite().all()
+    assert baseline(support[:1].expand(8, -1), labels, support[:1].expand(3, -1), n_ways=4).isfinite().all()
+    zeros = torch.zeros(3, 12, dtype=dtype)
+    assert baseline(support, labels, zeros, n_ways=4).isfinite().all()
+    assert baseline(torch.zeros(8, 12, dtype=dtype), labels, zeros, n_ways=4).isfinite().all()
+
+
+def test_equal_queries_get_equal_scores():
+    support, labels, query = sample(8)
+    scores = baseline(support, labels, torch.cat([query, query[:2]]), n_ways=4)
+    torch.testing.assert_close(scores[-2:], scores[:2], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e200])
+def test_the_scale_of_features_does_not_matter(scale):
+    support, labels, query = sample(9)
+    scores = baseline(support, labels, query, n_ways=4)
+    scaled = baseline(support * scale, labels, query * scale, n_ways=4)
+    torch.testing.assert_close(scaled, scores, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("bad", [{"steps": -1}, {"learning_rate": 0.0}, {"learning_rate": -1.0}])
+def test_nonsense_parameters_are_refused(bad):
+    with pytest.raises(InputError, match=f"{next(iter(bad))} must"):
+        baseline(*sample(0), n_ways=4, **bad)

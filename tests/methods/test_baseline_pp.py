@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from likelyshot.errors import InputError
+from likelyshot.methods.baseline_pp import baseline_pp
+from likelyshot.methods.cosine import cosine
+
+#: Support samples per class, queries per class.
+TASKS = [
+    ((1, 1, 1, 1), (4, 4, 4, 4)),
+    ((5, 5, 5, 5, 5), (9, 1, 0, 3, 6)),
+    ((1, 4, 2), (7, 0, 2)),
+    ((2, 0, 3, 1), (3, 3, 3, 3)),
+    ((2, 2), (1, 0)),
+]
+
+
+def sample(seed, shots=(2, 2, 2, 2), queries=(6, 1, 3, 5), dim=12):
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.rand(len(shots), dim, generator=generator, dtype=torch.float64) ** 2
+
+    def noisy(counts):
+        rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+        return centres[rows] * torch.rand(len(rows), dim, generator=generator, dtype=torch.float64) * 2, rows
+
+    (support, labels), (query, _) = noisy(shots), noisy(queries)
+    return support, labels, query
+
+
+def oracle(support, labels, query, ways, tau=15.0, steps=25, learning_rate=1e-3):
+    """One task, the cosine of torch, autograd, and Adam of torch; a class without support keeps the score 0."""
+    support = support / support.norm(dim=1, keepdim=True)
+    present = [k for k in range(ways) if (labels == k).any()]
+    w = torch.stack([support[labels == k].mean(0) for k in present]).requires_grad_()
+
+    def logits(z):
+        scores = torch.zeros(len(z), ways, dtype=torch.float64)
+        cosine = torch.nn.functional.cosine_similarity(z[:, None], w[None], dim=-1)
+        return scores.index_copy(1, torch.tensor(present), tau * cosine)
+
+    optimiser = torch.optim.Adam([w], lr=learning_rate)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(logits(support), labels).backward()
+        optimiser.step()
+    return logits(query).detach()
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("shots", "queries"), TASKS)
+def test_equals_the_loss_by_autograd(seed, shots, queries):
+    support, labels, query = sample(seed, shots, queries)
+    scores = baseline_pp(support, labels, query, n_ways=len(shots), steps=25, learning_rate=1e-3)
+    expected = oracle(support, labels, query, len(shots))
+    torch.testing.assert_close(scores, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_defaults_are_100_steps_of_1e_3():
+    inputs = sample(3)
+    expected = oracle(*inputs, 4, steps=100, learning_rate=1e-3)
+    torch.testing.assert_close(baseline_pp(*inputs, n_ways=4), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_scores_are_bounded_by_tau_and_do_not_depend_on_the_other_queries():
+    support, labels, query = sample(4)
+    scores = baseline_pp(support, labels, query, n_ways=4, tau=3.0)
+    assert scores.abs().max() <= 3
+    torch.testing.assert_close(scores[:2], baseline_pp(support, labels, query[:2], n_ways=4, tau=3.0))
+
+
+def test_a_class_without_direction_keeps_the_score_zero():
+    support = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    scores = baseline_pp(support, torch.tensor([0, 0, 1]), support, n_ways=3)
+    assert scores[:, [0, 2]].tolist() == [[0, 0]] * 3
+    assert scores[2, 1] > 14
+
+
+def test_a_batch_with_labels_of_its_own_equals_the_loop():
+    tasks = [sample(seed) for seed in range(3)]
+    support, query = torch.stack([t[0] for t in tasks]), torch.stack([t[2] for t in tasks])
+    labels = torch.tensor([[0, 0, 1, 1, 2, 2, 3, 3], [3, 2, 1, 0, 0, 1, 2, 3], [0, 0, 0, 1, 2, 2, 2, 2]])
+    together = baseline_pp(support, labels, query, n_ways=4)
+    for i in range(3):
+        alone = baseline_pp(support[i], labels[i], query[i], n_ways=4)
+        torch.testing.assert_close(together[i], alone, rtol=1e-9, atol=1e-9)
+
+
+def test_no_step_is_the_cosine_to_the_prototype():
+    support, labels, query = sample(4)
+    scores = baseline_pp(support, labels, query, n_ways=4, steps=0, tau=1.0)
+    torch.testing.assert_close(scores, cosine(support, labels, query, n_ways=4))
+
+
+def test_many_ways_shots_and_one_query():
+    assert baseline_pp(*sample(5, shots=(1,) * 20, queries=(1,) * 20), n_ways=20).isfinite().all()
+    assert baseline_pp(*sample(6, shots=(50,) * 3, queries=(2,) * 3), n_ways=3).isfinite().all()
+    support, labels, query = sample(7)
+    assert baseline_pp(support, labels, query[:1], n_ways=4).shape == (1, 4)
+    assert baseline_pp(support, labels, query[:1], n_ways=4).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_duplicated_and_zero_points_stay_finite(dtype):
+    support, labels, query = sample(8)
+    support, query = support.to(dtype), query.to(dtype)
+    same = query[:1].expand(9, -1)
+    assert baseline_pp(support, labels, same, n_ways=4).isfinite().all()
+    assert baseline_pp(support, labels, support.clone(), n_ways=4).isfinite().all()
+    assert baseline_pp(support[:1].expand(8, -1), labels, support[:1].expand(3, -1), n_ways=4).isfinite().all()
+    zeros = torch.zeros(3, 12, dtype=dtype)
+    assert baseline_pp(support, labels, zeros, n_ways=4).isfinite().all()
+    assert baseline_pp(torch.zeros(8, 12, dtype=dtype), labels, zeros, n_ways=4).isfinite().all()
+
+
+def test_equal_queries_get_equal_scores():
+    support, labels, query = sample(8)
+    scores = baseline_pp(support, labels, torch.cat([query, query[:2]]), n_ways=4)
+    torch.testing.assert_close(scores[-2:], scores[:2], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e200])
+def test_the_scale_of_features_does_not_matter(scale):
+    support, labels, query = sample(9)
+    scores = baseline_pp(support, labels, query, n_ways=4)
+    scaled = baseline_pp(support * scale, labels, query * scale, n_ways=4)
+    torch.testing.assert_close(scaled, scores, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("bad", [{"tau": 0.0}, {"tau": float("inf")}, {"steps": -1}, {"learning_rate": 0.0}])
+def test_nonsense_parameters_are_refused(bad):
+    with pytest.raises(InputError, match=f"{next(iter(bad))} must"):
+        baseline_pp(*sample(0), n_ways=4, **bad)

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from likelyshot.errors import InputError
+from likelyshot.methods.pt_map import pt_map
+
+
+def sample(seed, ways=4, shots=2, queries=24, dim=40, absent=None):
+    """Draw a task; `shots` may be a list, one number per class; the queries are imbalanced."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.rand(ways, dim, generator=generator, dtype=torch.float64) ** 2
+    shots = torch.tensor([shots] * ways if isinstance(shots, int) else shots)
+    labels = torch.arange(ways).repeat_interleave(shots)
+    truth = (torch.rand(queries, generator=generator) ** 2 * ways).long()
+    truth = torch.where(truth == absent, 0, truth) if absent is not None else truth
+
+    def noisy(rows):
+        return 0.7 * centres[rows] + torch.rand(len(rows), dim, generator=generator, dtype=torch.float64)
+
+    return noisy(labels), labels, noisy(truth)
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def scale(kernel, sizes):
+    """Sinkhorn's scalings of (q, k) in turn, until nothing moves."""
+    for _ in range(20_000):
+        kernel = kernel / kernel.sum(1, keepdims=True)
+        if np.abs(kernel.sum(0) - sizes).max() < 1e-12:
+            break
+        kernel = kernel * (sizes / kernel.sum(0))
+    return kernel / kernel.sum(1, keepdims=True)
+
+
+def oracle(support, labels, query, ways, shares, power=0.5, lam=10.0, eta=0.2, iterations=20):
+    """The paper's Algorithm in the space of the QR, with loops; shares None for the mixture."""
+    labels = labels.numpy()
+    both = np.concatenate([support.numpy(), query.numpy()])
+    both = np.linalg.qr(((both + 1e-6) ** power).T)[1].T
+    support, query = unit(both)[: len(labels)], unit(both)[len(labels) :]
+    support, query = unit(support - support.mean(0)), unit(query - query.mean(0))
+    mu = np.stack([support[labels == k].sum(0) / max(1, (labels == k).sum()) for k in range(ways)])
+    pi = np.full(ways, 1 / ways)
+    for step in range(iterations + 1):
+        cost = np.array([[((f - m) ** 2).sum() for m in mu] for f in query])
+        if shares is None:
+            p = pi * np.exp(-lam * cost)
+            p = p / p.sum(1, keepdims=True)
+            pi = (p.sum(0) + 1) / (len(query) + ways)
+        else:
+            p = scale(np.exp(-lam * cost), len(query) * shares)
+        if step == iterations:
+            return torch.tensor(np.log(p))
+        for k in range(ways):
+            total = p[:, k].sum() + (labels == k).sum()
+            mean = (sum(w * f for w, f in zip(p[:, k], query, strict=True)) + support[labels == k].sum(0)) / total
+            mu[k] += eta * (mean - mu[k])
+    raise AssertionError
+
+
+TASKS = {
+    "1-shot": {"shots": 1},
+    "5-shot": {"shots": 5},
+    "unequal shots": {"shots": [1, 3, 2, 6]},
+    "a class without queries": {"absent": 2},
+    "a class without support": {"shots": [2, 0, 2, 2]},
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("marginals", ["uniform", "estimated", "given"])
+def test_equals_the_algorithm(task, marginals):
+    given = np.array([0.4, 0.3, 0.2, 0.1])
+    drawn = [sample(seed, **TASKS[task]) for seed in range(3)]
+    labels = drawn[0][1]
+    scores = pt_map(
+        torch.stack([x[0] for x in drawn]),
+        labels,
+        torch.stack([x[2] for x in drawn]),
+        n_ways=4,
+        marginals=torch.tensor(3 * given) if marginals == "given" else marginals,
+        tolerance=1e-11,
+    )
+    shares = {"uniform": np.full(4, 0.25), "estimated": None, "given": given}[marginals]
+    for i in range(3):
+        torch.testing.assert_close(scores[i], oracle(*drawn[i], 4, shares), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"power": 1.0}, {"power": 0.2}, {"lam": 3.0}, {"eta": 0.0}, {"eta": 1.0}, {"iterations": 0}, {"iterations": 3}],
+)
+def test_the_parameters_do_what_they_say(other):
+    task = sample(5)
+    scores = pt_map(*task, n_ways=4, tolerance=1e-11, **other)
+    torch.testing.assert_close(scores, oracle(*task, 4, np.full(4, 0.25), **other), rtol=1e-7, atol=1e-7)
+    assert not torch.allclose(scores, pt_map(*task, n_ways=4, tolerance=1e-11), atol=1e-4)
+
+
+def test_marginals_may_differ_between_tasks():
+    support, labels, query = sample(0)
+    shares = torch.tensor([[1.0, 1.0, 1.0, 1.0], [6.0, 1.0, 1.0, 4.0]])
+    scores = pt_map(support, labels, query, n_ways=4, marginals=shares, tolerance=1e-10)
+    for i in range(2):
+        torch.testing.assert_close(scores[i].exp().mean(0), shares[i].double() / shares[i].sum(), rtol=0, atol=1e-9)
+        alone = pt_map(support, labels, query, n_ways=4, marginals=shares[i], tolerance=1e-10)
+        torch.testing.assert_close(scores[i], alone, rtol=1e-9, atol=1e-9)
+
+
+def test_uniform_marginals_split_a_single_class_and_estimated_ones_do_not():
+    """All queries of one class: the original must give every class a quarter, the mixture need not."""
+    support, labels, _ = sample(1, shots=3)
+    query = support[:1] * torch.linspace(0.9, 1.1, 20, dtype=torch.float64)[:, None]
+    query = query + 0.1 * torch.rand(query.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    query = torch.cat([query, support[3:4] + 0.05])
+    uniform = pt_map(support, labels, query, n_ways=4).exp().mean(0)
+    torch.testing.assert_close(uniform, torch.full((4,), 0.25, dtype=torch.float64), rtol=0, atol=1e-6)
+    estimated = pt_map(support, labels, query, n_ways=4, marginals="estimated").exp().mean(0)
+    assert estimated.max() > 0.4
+
+
+def test_a_share_of_zero_stays_finite():
+    scores = pt_map(*sample(2, shots=[2, 0, 2, 2]), n_ways=4, marginals=torch.tensor([1.0, 0.0, 1.0, 1.0]))
+    assert scores.isfinite().all()
+    assert (scores.argmax(-1) != 1).all()
+
+
+@pytest.mark.parametrize("marginals", ["uniform", "estimated"])
+def test_extremes_stay_finite(marginals):
+    support, labels, query = sample(3, ways=20, shots=50, queries=21, dim=8)
+    assert pt_map(support, labels, query, n_ways=20, marginals=marginals).isfinite().all()
+    support, labels, query = sample(4)
+    same = query[:1].expand(24, -1)
+    for dtype in (torch.float32, torch.float64):
+        scores = pt_map(support.to(dtype), labels, same.to(dtype), n_ways=4, marginals=marginals)
+        torch.testing.assert_close(scores, scores[:1].expand_as(scores))
+        assert scores.isfinite().all()
+    assert pt_map(support, labels, query[:1], n_ways=4, marginals=marginals).isfinite().all()
+    assert pt_map(support, labels, support, n_ways=4, marginals=marginals).isfinite().all()
+    zeros = torch.zeros_like(support)
+    assert pt_map(zeros, labels, torch.zeros_like(query), n_ways=4, marginals=marginals).isfinite().all()
+    assert pt_map(support * 1e200, labels, query * 1e-300, n_ways=4, marginals=marginals).isfinite().all()
+
+
+def test_single_precision_gives_nearly_the_same():
+    support, labels, query = sample(6)
+    single = pt_map(support.float(), labels, query.float(), n_ways=4)
+    torch.testing.assert_close(single.double(), pt_map(support, labels, query, n_ways=4), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"lam": 0.0},
+        {"lam": float("inf")},
+        {"eta": -0.1},
+        {"eta": 1.1},
+        {"iterations": -1},
+        {"tolerance": 0.0},
+        {"tolerance": 1.0},
+        {"power": 0.0},
+        {"power": 2.0},
+        {"marginals": "true"},
+        {"marginals": torch.ones(3)},
+    ],
+    ids=str,
+)
+def test_nonsense_parameters_are_refused(bad):
+    with pytest.raises(InputError, match=f"{next(iter(bad))} must"):
+        pt_map(*sample(0), n_ways=4, **bad)
+
+
+def test_negative_features_are_refused():
+    support, labels, query = sample(0)
+    with pytest.raises(InputError, match="pt_map takes a power"):
+        pt_map(support, labels, query - 1, n_ways=4)
