@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from likelyshot.errors import InputError
 from likelyshot.features import Features
 from likelyshot.functional.metrics import confusion_counts, task_metrics
-from likelyshot.methods import Method
+from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
 from likelyshot.methods.signatures import name_of, needs_of, parameters_of
@@ -70,8 +70,7 @@ def evaluate(
     if isinstance(calibration, Calibration):
         calibration.check_encoders([s.source.get("encoder", "") for s in sets])
     labels = tasks.support_labels.to(device)
-    lengths = _lengths(sets) if params.get("normalise") is True else None
-    run = method if lengths is None else functools.partial(method, normalise=False)  # done where they are gathered
+    run, scaling = _hoist(method, sets)
 
     def solve(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> Tensor:
         one = len(sets) == 1
@@ -79,7 +78,7 @@ def evaluate(
         return confusion_counts(scores.argmax(-1), tasks.query_labels[chunk].to(device), tasks.ways).cpu()
 
     started = time.perf_counter()
-    confusions = torch.cat(map_chunks(solve, sets, tasks, device, chunk_bytes, workers, progress, lengths))
+    confusions = torch.cat(map_chunks(solve, sets, tasks, device, chunk_bytes, workers, progress, scaling))
     seconds = time.perf_counter() - started
     accuracy, balanced, f1 = (x.numpy().round(9) for x in task_metrics(confusions))
     return Result(
@@ -158,18 +157,19 @@ def map_chunks(
     chunk_bytes: int | None,
     workers: int | None,
     progress: Progress | None,
-    lengths: Sequence[Tensor] | None = None,
+    scaling: Scaling | None = None,
 ) -> list[T]:
     """Apply a function to the gathered support and query features of one chunk of tasks after the other, in order.
 
-    With the `lengths` of all vectors, it divides them by these.
+    With a `scaling`, they are gathered as (x - origin) / length.
     """
     on_cpu = torch.device(device).type == "cpu"
     budget = chunk_bytes or (CPU_CHUNK_BYTES if on_cpu else ACCELERATOR_CHUNK_BYTES)
     per_task = 4 * sum(s.dim for s in sets) * (tasks.support.shape[1] + tasks.query.shape[1])
     size = max(1, budget // per_task)
     tables = [s.vectors.to(device) for s in sets]
-    scales = [None] * len(sets) if lengths is None else [length.to(device) for length in lengths]
+    origin = None if scaling is None or scaling.origin is None else scaling.origin.to(device)
+    lengths = [None] * len(sets) if scaling is None else [length.to(device) for length in scaling.lengths]
 
     if on_cpu:
         _keep_memory()
@@ -177,8 +177,8 @@ def map_chunks(
     def run(start: int) -> T:
         chunk = slice(start, start + size)
         with torch.no_grad():
-            supports = [_gather(*pair, tasks.support[chunk]) for pair in zip(tables, scales, strict=True)]
-            queries = [_gather(*pair, tasks.query[chunk]) for pair in zip(tables, scales, strict=True)]
+            supports = [_gather(*pair, origin, tasks.support[chunk]) for pair in zip(tables, lengths, strict=True)]
+            queries = [_gather(*pair, origin, tasks.query[chunk]) for pair in zip(tables, lengths, strict=True)]
             return function(supports, queries, chunk)
 
     starts = range(0, len(tasks), size)
@@ -199,20 +199,44 @@ def _keep_memory() -> None:
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
-def _gather(table: Tensor, lengths: Tensor | None, rows: Tensor) -> Tensor:
+def _gather(table: Tensor, lengths: Tensor | None, origin: Tensor | None, rows: Tensor) -> Tensor:
     flat = rows.reshape(-1).to(table.device)
     picked = table.index_select(0, flat).to(torch.promote_types(table.dtype, torch.float32))
+    if origin is not None:
+        picked -= origin
     if lengths is not None:
         picked /= lengths.index_select(0, flat)
     return picked.view(*rows.shape, table.shape[-1])
 
 
-def _lengths(sets: Sequence[Features]) -> list[Tensor] | None:
-    """Measure every vector once, so that no task has to; nothing where squares could overflow or vanish."""
+class Scaling(NamedTuple):
+    """What is subtracted from every vector, and what it is then divided by."""
+
+    origin: Tensor | None  # (d,)
+    lengths: list[Tensor]  # (n, 1) of each set
+
+
+def _hoist(method: Method, sets: Sequence[Features]) -> tuple[Method, Scaling | None]:
+    """Take the normalisation out of a method: measure every vector once, instead of once in every task that has it."""
+    given = parameters_of(method)
+    origin = given.get("base_mean")
+    if given.get("normalise") is True:
+        run, origin = functools.partial(method, normalise=False), None
+    elif METHODS.get(name_of(method)) is not None and isinstance(origin, Tensor) and origin.shape == (sets[0].dim,):
+        run = functools.partial(method, base_mean=None)
+    else:
+        return method, None
+    lengths = _lengths(sets, origin)
+    return (method, None) if lengths is None else (run, Scaling(origin, lengths))
+
+
+def _lengths(sets: Sequence[Features], origin: Tensor | None) -> list[Tensor] | None:
+    """Measure every vector; nothing where squares could overflow or vanish."""
     lengths = []
     for features in sets:
         dtype = torch.promote_types(features.vectors.dtype, torch.float32)
         parts = (features.vectors[row : row + 4096].to(dtype) for row in range(0, len(features), 4096))
+        parts = parts if origin is None else (part - origin.to(part) for part in parts)
         lengths.append(torch.cat([torch.linalg.vector_norm(part, dim=-1, keepdim=True) for part in parts]))
     safe = all(float(length.amin()) > 1e-15 and float(length.amax()) < 1e15 for length in lengths)
     return lengths if safe else None

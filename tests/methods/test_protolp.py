@@ -104,7 +104,7 @@ def test_equals_the_algorithm(task, marginals):
 @pytest.mark.parametrize("marginals", ["uniform", "estimated"])
 @pytest.mark.parametrize(
     "other",
-    [{"dim": 12}, {"lam": 3.0}, {"gamma": 5.0}, {"beta": 0.0}, {"beta": 1.0}, {"eta": 1.0}, {"iterations": 0}],
+    [{"dim": 20}, {"lam": 3.0}, {"gamma": 5.0}, {"beta": 0.0}, {"beta": 1.0}, {"eta": 1.0}, {"iterations": 0}],
     ids=str,
 )
 def test_the_parameters_do_what_they_say(other, marginals):

@@ -24,7 +24,7 @@ def bavardage(
     query: Tensor,
     *,
     n_ways: int,
-    base_mean: Tensor,
+    base_mean: Tensor | None,
     base_within: Tensor,
     t_km: float = 10.0,
     km_iterations: int = 5,

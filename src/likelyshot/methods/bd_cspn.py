@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
 from likelyshot.functional.normalise import l2_normalise
 from likelyshot.functional.prototypes import class_means
+from likelyshot.functional.scores import cosines
 from likelyshot.methods.inputs import centre
 
 
 @torch.no_grad()
 def bd_cspn(
-    support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, base_mean: Tensor, tau: float = 10.0
+    support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, base_mean: Tensor | None, tau: float = 10.0
 ) -> Tensor:
     """Score by the negative squared distance to a prototype rectified by pseudo-labelled samples, on CL2N features.
 
@@ -31,17 +33,22 @@ def bd_cspn(
     if not 0 <= tau < float("inf"):
         raise InputError(f"tau must be a finite number of 0 or more, got {tau}: the paper uses 10")
     support, query = centre(support, query, base_mean)
+    leading = np.broadcast_shapes(support.shape[:-2], query.shape[:-2], labels.shape[:-1])
+    support, query = (x.expand(*leading, *x.shape[-2:]) for x in (support, query))
     prototypes = class_means(support, labels, n_ways)  # (..., k, d)
-    shift = support.mean(-2, keepdim=True) - query.mean(-2, keepdim=True)
-    directions = l2_normalise(prototypes)
-    total, weight = torch.zeros_like(prototypes), torch.zeros_like(prototypes[..., :1])
-    for x in (support, query + shift):
-        length = torch.linalg.vector_norm(x, dim=-1).clamp_min(torch.finfo(x.dtype).tiny)
-        similarity = directions @ x.transpose(-1, -2) / length.unsqueeze(-2)  # cos(x, m_k), (..., k, n)
-        member = (similarity == similarity.amax(-2, keepdim=True)).to(x.dtype)  # of every class that ties for the best
-        weights = member * (tau * similarity).softmax(-2)
-        total = total + weights @ x
-        weight = weight + weights.sum(-1, keepdim=True)
+    shift = support.mean(-2, keepdim=True) - query.mean(-2, keepdim=True)  # (..., 1, d)
+    # Shifted queries would be one more array as large as the queries: all that follows is from products with these.
+    directions = torch.cat([l2_normalise(prototypes), shift], dim=-2)  # (..., k+1, d)
+    products, own = directions @ query.transpose(-1, -2), directions @ shift.transpose(-1, -2)
+    squares = torch.linalg.vector_norm(query, dim=-1).square().unsqueeze(-2)  # ||f_q||^2, (..., 1, q)
+    shifted = squares + 2 * products[..., -1:, :] + own[..., -1:, :]  # ||f_q + shift||^2
+    inverse = torch.where(shifted > 100 * torch.finfo(query.dtype).eps, shifted.rsqrt(), 0)
+    similarity = torch.cat([cosines(prototypes, support), (products + own)[..., :-1, :] * inverse], dim=-1)
+    member = (similarity == similarity.amax(-2, keepdim=True)).to(query.dtype)  # of every class that ties for the best
+    weights = member * (tau * similarity).softmax(-2)  # (..., k, s+q)
+    of_support, of_query = weights[..., : support.shape[-2]], weights[..., support.shape[-2] :]
+    total = of_support @ support + of_query @ query + of_query.sum(-1, keepdim=True) * shift
+    weight = weights.sum(-1, keepdim=True)
     prototypes = torch.where(weight > 0, total / weight, prototypes)
-    squares = prototypes.square().sum(-1, keepdim=True) + query.square().sum(-1).unsqueeze(-2)
-    return (2 * prototypes @ query.transpose(-1, -2) - squares).transpose(-1, -2).contiguous()
+    distances: Tensor = prototypes.square().sum(-1, keepdim=True) + squares - 2 * prototypes @ query.transpose(-1, -2)
+    return distances.neg_().transpose(-1, -2)

@@ -21,9 +21,11 @@ def prepare(support: Tensor, query: Tensor, normalise: bool) -> tuple[Tensor, Te
     return (l2_normalise(support), l2_normalise(query)) if normalise else (support, query)
 
 
-def centre(support: Tensor, query: Tensor, base_mean: Tensor) -> tuple[Tensor, Tensor]:
-    """CL2N of SimpleShot: subtract the mean of the base classes, then L2-normalise."""
+def centre(support: Tensor, query: Tensor, base_mean: Tensor | None) -> tuple[Tensor, Tensor]:
+    """CL2N of SimpleShot: subtract the mean of the base classes, then L2-normalise; None if that is done already."""
     support, query = prepare(support, query, normalise=False)
+    if base_mean is None:
+        return support, query
     if base_mean.shape != support.shape[-1:]:
         raise InputError(
             f"expected a base mean of {support.shape[-1]} numbers, one per feature, got {tuple(base_mean.shape)}: "

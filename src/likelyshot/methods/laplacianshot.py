@@ -18,7 +18,7 @@ def laplacianshot(
     query: Tensor,
     *,
     n_ways: int,
-    base_mean: Tensor,
+    base_mean: Tensor | None,
     lam: float = 0.7,
     neighbours: int = 3,
     iterations: int = 20,

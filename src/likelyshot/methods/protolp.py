@@ -35,9 +35,10 @@ def protolp(
     iterations: int = 20,
     tolerance: float = 1e-6,
 ) -> Tensor:
-    """Score by the log-probability of the nearest prototypes, which follow labels spread over the prototype graph.
+    """Score by the log-probability of prototypes that follow spread labels, propagated over the graph of prototypes.
 
-    Paper: Zhu & Koniusz 2023, Transductive few-shot learning with prototype-based label propagation.
+    Paper: Zhu & Koniusz 2023, Transductive few-shot learning with prototype-based label propagation by iterative
+    graph refinement.
     Features (f + 1e-6)^power, L2, the first `dim` singular directions of the task, centred, L2. Prototypes m start as
     the L2-normalised support means. Repeated: z = assignment of the queries to prototypes by -lam ||f_q - m_k||^2, the
     support fixed by its labels Y; graph of prototypes W = Z'Z with degrees D = Z'1 and Laplacian L = I - D^-1 W;

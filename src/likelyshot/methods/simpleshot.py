@@ -9,7 +9,7 @@ from likelyshot.functional.scores import squared_distances
 from likelyshot.methods.inputs import centre
 
 
-def simpleshot(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, base_mean: Tensor) -> Tensor:
+def simpleshot(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, base_mean: Tensor | None) -> Tensor:
     """Score by the negative squared distance to the prototype of CL2N features, (f - base_mean) / ||f - base_mean||.
 
     Paper: Wang et al. 2019, SimpleShot: revisiting nearest-neighbor classification for few-shot learning.
