@@ -30,7 +30,7 @@ from likelyshot import Balanced, evaluate, sample_tasks
 from likelyshot.evaluation import cores
 from likelyshot.methods import METHODS
 
-ABSENT = "easyfsl is not installed: pip install --no-deps easyfsl==1.5.0 torchvision==0.16.2"
+ABSENT = "easyfsl is not installed: make easyfsl"
 Row = tuple[str, float, float, float | None]  # what, reference and ours in ms per task, the ratio aimed at
 
 

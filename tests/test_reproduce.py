@@ -16,6 +16,7 @@ CELLS = sum(len(rows) for _, rows in module.PROTOCOLS.values()) * len(module.SHO
 def small(monkeypatch):
     monkeypatch.setattr(module, "LAMBDA_MAX", (40.0, 80.0))
     monkeypatch.setattr("likelyshot.binding.CALIBRATION_TASKS", 20)
+    monkeypatch.setattr(module, "CALIBRATION_TASKS", 20)
 
 
 def test_a_second_run_takes_the_finished_cells(small, tmp_path, monkeypatch):

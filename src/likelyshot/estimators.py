@@ -24,10 +24,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.normalise import l2_normalise
 from likelyshot.functional.prototypes import class_means
-from likelyshot.methods import METHODS, NON_NEGATIVE, Method
+from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
-from likelyshot.methods.inputs import check_non_negative
+from likelyshot.methods.inputs import NON_NEGATIVE, check_non_negative
 from likelyshot.methods.signatures import name_of, needs_of, parameters_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = not NON_NEGATIVE.isdisjoint(self._metrics())
+        tags.input_tags.positive_only = not NON_NEGATIVE.keys().isdisjoint(self._metrics())
         tags.classifier_tags.poor_score = tags.input_tags.positive_only  # on its shifted blobs
         return tags
 
@@ -110,8 +110,8 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: NDArray[Any]) -> NDArray[Any]:
         """Choose the precision, refuse what the method has no score for, and warn of what it can only guess."""
         X = X.astype(np.float32 if np.can_cast(X.dtype, np.float32) else np.float64, copy=False)
-        if self.__sklearn_tags__().input_tags.positive_only:
-            check_non_negative(f"Negative values in data: {type(self).__name__}", _tensor(X, X.dtype))
+        for name in NON_NEGATIVE.keys() & set(self._metrics()):
+            check_non_negative(name, _tensor(X, X.dtype), who=f"Negative values in data: {type(self).__name__}")
         if not self._normalises():
             return X
         if X.shape[1] == 1:

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from likelyshot import Calibration, Result, calibrate, cli, sample_tasks
 from likelyshot.features import Features
 from likelyshot.methods import METHODS
+from likelyshot.reproduce import PROTOCOLS
 from likelyshot.tasks import Balanced
 
 
@@ -369,6 +370,6 @@ def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(tmp_path):
     for path in finished:
         Result.load(path)
     again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
-    assert len(json.loads(again.stdout)) == 18
+    assert len(json.loads(again.stdout)) == sum(len(rows) for _, rows in PROTOCOLS.values()) * 2
     assert f"{len(finished)} finished cells" in again.stderr
     assert "other data sets and" in again.stderr

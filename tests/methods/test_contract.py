@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from likelyshot import calibrate, sample_tasks
 from likelyshot.features import Base, Features
 from likelyshot.methods import METHODS
+from likelyshot.methods.inputs import NON_NEGATIVE
 from likelyshot.tasks import Balanced
 
 WAYS, SHOTS, DIM = 4, 3, 24
@@ -145,6 +146,20 @@ def test_identical_queries_get_identical_scores(name):
     torch.testing.assert_close(scores[: len(support)], scores[len(support) :], rtol=1e-7, atol=1e-7)
     scores = method(name)(support, labels, query[:1].expand(9, -1))
     torch.testing.assert_close(scores, scores[:1].expand_as(scores), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", NON_NEGATIVE)
+def test_negative_features_are_refused_by_methods_that_have_no_answer(name):
+    support, labels, query = draw(12)
+    for pair in ((support - 1, query), (support, query - 1)):
+        with pytest.raises(ValueError, match=f"{name} {NON_NEGATIVE[name]} and needs them non-negative.*rectify"):
+            method(name)(pair[0], labels, pair[1])
+
+
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - NON_NEGATIVE.keys() - {"combined"}))
+def test_signed_features_are_fine_for_all_others(name):
+    support, labels, query = draw(12)
+    assert method(name)(support - 0.5, labels, query - 0.5).isfinite().all()
 
 
 @every_method

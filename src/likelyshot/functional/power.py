@@ -11,23 +11,16 @@ from likelyshot.functional.normalise import l2_normalise
 OFFSET = 1e-6  # keeps the slope at zero finite
 
 
-def power_transform(method: str, x: Tensor, power: float) -> Tensor:
+def power_transform(x: Tensor, power: float) -> Tensor:
     """Make skewed features more like a Gaussian, (x + 1e-6)^power, and scale every vector to unit length.
 
-    Shapes: (..., d) -> (..., d). Negative features have no power: they are refused in the name of the method.
+    Shapes: (..., d) -> (..., d), non-negative.
 
-    >>> power_transform("pt_map", torch.tensor([[9.0, 16.0]]), 0.5)
+    >>> power_transform(torch.tensor([[9.0, 16.0]]), 0.5)
     tensor([[0.6000, 0.8000]])
     """
     if not 0 < power <= 1:
         raise InputError(f"power must lie above 0 and at most at 1, got {power}: the paper uses 0.5")
-    lowest = float(x.detach().amin()) if x.numel() else 0.0
-    if lowest < 0:
-        raise InputError(
-            f"{method} takes a power of the features and needs them non-negative, got a minimum of {lowest:.4g}: "
-            "split signed features losslessly into [relu(x), relu(-x)] with likelyshot.functional.normalise.rectify "
-            "(--rectify on the command line), or end the encoder in a ReLU"
-        )
     return l2_normalise((x + OFFSET).pow_(power))
 
 

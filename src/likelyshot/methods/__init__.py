@@ -56,6 +56,3 @@ METHODS: dict[str, Method] = {
     "paddle": paddle,
     "protolp": protolp,
 }
-
-#: Methods that refuse negative features: exponential likelihoods, and powers of features.
-NON_NEGATIVE = frozenset({"mll", "mll_transductive", "pt_map", "protolp"})

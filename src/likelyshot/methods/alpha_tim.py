@@ -31,9 +31,9 @@ def alpha_tim(
 
     Paper: Veilleux et al. 2021, Realistic evaluation of transductive few-shot learning.
     `tim` with the Tsallis entropy H_alpha(p) = (1 - sum_k p_k^alpha) / (alpha - 1) of the queries: Adam on w minimises
-    CE(support) - H_alpha(mean_q p_q) + mean_q H_alpha(p_q). The support's cross entropy stays Shannon's. Above
-    alpha = 1, unequal classes cost less; alpha = 1 is `tim`. Without alpha: 2 below 5 shots (support rows / ways)
-    and 7 from 5 on, as in the paper.
+    CE(support) - H_alpha(mean_q p_q) + mean_q H_alpha(p_q). The support's cross entropy stays Shannon's. Made for
+    queries of unequal classes; alpha = 1 is `tim`. Without alpha: 2 below 5 shots (support rows / ways) and 7 from 5
+    on, as in the paper.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
 
     >>> support, query = torch.tensor([[3.0, 4.0], [4.0, 3.0]]), torch.tensor([[6.0, 8.5], [3.0, 4.1], [3.0, 2.0]])

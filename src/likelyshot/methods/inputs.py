@@ -35,12 +35,21 @@ def centre(support: Tensor, query: Tensor, base_mean: Tensor | None) -> tuple[Te
     return l2_normalise(support - base_mean), l2_normalise(query - base_mean)
 
 
-def check_non_negative(method: str, *features: Tensor) -> None:
-    """Refuse negative features, which have no exponential likelihood."""
+#: Methods that have no answer for negative features, and why.
+NON_NEGATIVE = {
+    "mll": "models features as exponential",
+    "mll_transductive": "models features as exponential",
+    "pt_map": "takes a power of the features",
+    "protolp": "takes a power of the features",
+}
+
+
+def check_non_negative(method: str, *features: Tensor, who: str = "") -> None:
+    """Refuse negative features, in the name of the method or of `who` calls it."""
     lowest = min((float(x.detach().amin()) for x in features if x.numel()), default=0.0)
     if lowest < 0:
         raise InputError(
-            f"{method} models features as exponential and needs them non-negative, got a minimum of {lowest:.4g}: "
+            f"{who or method} {NON_NEGATIVE[method]} and needs them non-negative, got a minimum of {lowest:.4g}: "
             "split signed features losslessly into [relu(x), relu(-x)] with likelyshot.functional.normalise.rectify "
             "(--rectify on the command line), or end the encoder in a ReLU"
         )
@@ -50,3 +59,15 @@ def check_lambda_max(lambda_max: float) -> None:
     """Refuse a bound on the rates that is not a positive number."""
     if not 0 < lambda_max < float("inf"):
         raise InputError(f"lambda_max must be a positive finite number, got {lambda_max}: the paper uses 40")
+
+
+def check_rounds(lam: float, eta: float, iterations: int, tolerance: float) -> None:
+    """Refuse parameters of PT-MAP's rounds that make no sense."""
+    if not 0 < lam < float("inf"):
+        raise InputError(f"lam must be a positive finite number, got {lam}: the paper uses 10")
+    if not 0 <= eta <= 1:
+        raise InputError(f"eta must lie in 0..1, got {eta}: the paper uses 0.2")
+    if iterations < 0:
+        raise InputError(f"iterations must be 0 or more, got {iterations}: the paper uses 20")
+    if not 0 < tolerance < 1:
+        raise InputError(f"tolerance must lie between 0 and 1, got {tolerance}: the paper's code uses 1e-6")

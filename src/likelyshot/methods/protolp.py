@@ -12,8 +12,7 @@ from likelyshot.functional.prototypes import one_hot
 from likelyshot.functional.shares import class_shares, estimate_shares
 from likelyshot.functional.sinkhorn import sinkhorn
 from likelyshot.functional.weighted import closeness, move_to_means
-from likelyshot.methods.inputs import prepare
-from likelyshot.methods.pt_map import check_rounds
+from likelyshot.methods.inputs import check_non_negative, check_rounds, prepare
 
 OWN = 1e-8  # weight of a prototype's own class as its label: the system stays regular where no support is connected
 
@@ -55,6 +54,7 @@ def protolp(
     tensor([0, 1, 0])
     """
     check_rounds(lam, eta, iterations, tolerance)
+    check_non_negative("protolp", support, query)
     if dim < 1:
         raise InputError(f"dim must be 1 or more, got {dim}: the paper's code uses 40")
     if not 0 <= gamma < float("inf"):
@@ -63,7 +63,7 @@ def protolp(
         raise InputError(f"beta must lie in 0..1, got {beta}: the paper's code uses 0.6")
     shares = class_shares(marginals, n_ways).to(query.device)
     support, query = prepare(support, query, normalise=False)
-    support, query = power_transform("protolp", support, power), power_transform("protolp", query, power)
+    support, query = power_transform(support, power), power_transform(query, power)
     leading = np.broadcast_shapes(support.shape[:-2], query.shape[:-2], labels.shape[:-1], shares.shape[:-1])
     samples = torch.cat([x.expand(*leading, *x.shape[-2:]) for x in (support, query)], -2)  # (..., n, d)
     samples = centre_units(_principal(samples.double(), dim))

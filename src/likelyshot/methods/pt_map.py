@@ -6,13 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likelyshot.errors import InputError
 from likelyshot.functional.power import centre_units, power_transform
 from likelyshot.functional.prototypes import one_hot
 from likelyshot.functional.shares import class_shares, estimate_shares
 from likelyshot.functional.sinkhorn import sinkhorn
 from likelyshot.functional.weighted import closeness, move_to_means
-from likelyshot.methods.inputs import prepare
+from likelyshot.methods.inputs import check_non_negative, check_rounds, prepare
 
 
 @torch.no_grad()
@@ -47,10 +46,11 @@ def pt_map(
     tensor([0, 1, 0])
     """
     check_rounds(lam, eta, iterations, tolerance)
+    check_non_negative("pt_map", support, query)
     shares = class_shares(marginals, n_ways).to(query.device)
     support, query = prepare(support, query, normalise=False)
-    support = centre_units(power_transform("pt_map", support, power))
-    query = centre_units(power_transform("pt_map", query, power))
+    support = centre_units(power_transform(support, power))
+    query = centre_units(power_transform(query, power))
     leading = np.broadcast_shapes(support.shape[:-2], query.shape[:-2], labels.shape[:-1], shares.shape[:-1])
     samples = torch.cat([x.expand(*leading, *x.shape[-2:]) for x in (support, query)], -2)  # (..., n, d)
     gram = (samples @ samples.transpose(-1, -2)).double()  # (..., n, n); all that follows is small
@@ -71,15 +71,3 @@ def pt_map(
             log_p, potentials = sinkhorn(logits, shares, potentials, tolerance=tolerance)
             p = log_p.exp()
     return log_p.transpose(-1, -2).to(query.dtype)
-
-
-def check_rounds(lam: float, eta: float, iterations: int, tolerance: float) -> None:
-    """Refuse parameters of the rounds that make no sense."""
-    if not 0 < lam < float("inf"):
-        raise InputError(f"lam must be a positive finite number, got {lam}: the paper uses 10")
-    if not 0 <= eta <= 1:
-        raise InputError(f"eta must lie in 0..1, got {eta}: the paper uses 0.2")
-    if iterations < 0:
-        raise InputError(f"iterations must be 0 or more, got {iterations}: the paper uses 20")
-    if not 0 < tolerance < 1:
-        raise InputError(f"tolerance must lie between 0 and 1, got {tolerance}: the paper's code uses 1e-6")
