@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
+from likelyshot.functional.gram import join, mean_weights, move_to_means, squared_distances_to_means
 
 
 def normal(*shape, seed=0):
@@ -49,3 +49,10 @@ def test_labels_may_differ_between_tasks_that_share_their_samples():
     samples, weights = join(normal(2, 5), labels, normal(1, 5, seed=1), n_ways=2)
     assert samples.shape == (2, 3, 5)
     assert weights.tolist() == [[[1, 0, 0], [0, 1, 0]], [[0, 1, 0], [1, 0, 0]]]
+
+
+def test_an_empty_class_stays():
+    weights = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 2.0]])
+    known, p = torch.tensor([[1.0], [0.0]]), torch.tensor([[1.0, 2.0], [0.0, 0.0]])
+    moved = move_to_means(weights, known, p, 0.2)
+    torch.testing.assert_close(moved, torch.tensor([[0.45, 0.45, 0.1], [0.0, 0.0, 2.0]]))

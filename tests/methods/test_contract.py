@@ -14,6 +14,7 @@ from likelyshot import calibrate, sample_tasks
 from likelyshot.features import Base, Features
 from likelyshot.methods import METHODS
 from likelyshot.methods.inputs import NON_NEGATIVE
+from likelyshot.methods.signatures import parameters_of
 from likelyshot.tasks import Balanced
 
 WAYS, SHOTS, DIM = 4, 3, 24
@@ -146,6 +147,31 @@ def test_identical_queries_get_identical_scores(name):
     torch.testing.assert_close(scores[: len(support)], scores[len(support) :], rtol=1e-7, atol=1e-7)
     scores = method(name)(support, labels, query[:1].expand(9, -1))
     torch.testing.assert_close(scores, scores[:1].expand_as(scores), rtol=1e-7, atol=1e-7)
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_duplicated_and_zero_points_stay_finite(name, dtype):
+    support, labels, query = draw(13, dtype=dtype)
+    zeros = torch.zeros_like(support)
+    for known, asked in (
+        (support, query[:1].expand(9, -1)),
+        (support, support.clone()),
+        (support[:1].expand_as(support), support[:1].expand(3, -1)),
+        (support, zeros[:3]),
+        (zeros, query),
+        (zeros, zeros[:3]),
+    ):
+        assert method(name)(known, labels, asked).isfinite().all()
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if "normalise" in parameters_of(METHODS[name])])
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e200])
+def test_the_scale_of_features_does_not_matter_where_they_are_normalised(name, scale):
+    support, labels, query = draw(14)
+    scores = method(name)(support, labels, query)
+    scaled = method(name)(support * scale, labels, query * scale)
+    torch.testing.assert_close(scaled, scores, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", NON_NEGATIVE)

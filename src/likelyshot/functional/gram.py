@@ -55,3 +55,17 @@ def squared_distances_to_means(gram: Tensor, weights: Tensor) -> Tensor:
     products = weights @ gram
     squares = (products * weights).sum(-1, keepdim=True) + gram.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
     return squares.sub_(products, alpha=2).clamp_min_(0)
+
+
+def move_to_means(weights: Tensor, known: Tensor, p: Tensor, eta: float) -> Tensor:
+    """Move prototypes to the weighted mean of support and queries, m_k + eta (mean - m_k); an empty class stays.
+
+    Shapes: weights (..., k, s + q), known (..., k, s) of the support, p (..., k, q) of the queries -> (..., k, s + q).
+
+    >>> move_to_means(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0]]), torch.tensor([[1.0]]), 0.5)
+    tensor([[0.7500, 0.2500]])
+    """
+    mass = torch.cat([known, p], -1)
+    total = mass.sum(-1, keepdim=True)
+    tiny = torch.finfo(mass.dtype).tiny
+    return torch.lerp(weights.expand_as(mass), mass / total.clamp_min(tiny), eta * (total > tiny).to(mass))

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
+from likelyshot.functional.gram import move_to_means, squared_distances_to_means
 from likelyshot.functional.power import centre_units, power_transform
 from likelyshot.functional.prototypes import one_hot
 from likelyshot.functional.shares import class_shares, estimate_shares
 from likelyshot.functional.sinkhorn import sinkhorn
-from likelyshot.functional.weighted import closeness, move_to_means
 from likelyshot.methods.inputs import check_non_negative, check_rounds, prepare
 
 OWN = 1e-8  # weight of a prototype's own class as its label: the system stays regular where no support is connected
@@ -84,7 +84,7 @@ def protolp(
                 log_p, potentials_p = sinkhorn(p.clamp_min(tiny).log(), shares, potentials_p, tolerance=tolerance)
                 p = log_p.exp()
             weights = move_to_means(weights, known, torch.lerp(z, p, beta), eta)
-        logits = lam * closeness(gram, weights)[..., known.shape[-1] :]
+        logits = -lam * squared_distances_to_means(gram, weights)[..., known.shape[-1] :]
         if estimated:
             log_z = (logits + shares.log().unsqueeze(-1)).log_softmax(-2)
             z = log_z.exp()

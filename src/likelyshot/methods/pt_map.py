@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from likelyshot.functional.gram import move_to_means, squared_distances_to_means
 from likelyshot.functional.power import centre_units, power_transform
 from likelyshot.functional.prototypes import one_hot
 from likelyshot.functional.shares import class_shares, estimate_shares
 from likelyshot.functional.sinkhorn import sinkhorn
-from likelyshot.functional.weighted import closeness, move_to_means
 from likelyshot.methods.inputs import check_non_negative, check_rounds, prepare
 
 
@@ -62,7 +62,7 @@ def pt_map(
     for step in range(iterations + 1):
         if step > 0:
             weights = move_to_means(weights, known, p, eta)
-        logits = lam * closeness(gram, weights)[..., known.shape[-1] :]
+        logits = -lam * squared_distances_to_means(gram, weights)[..., known.shape[-1] :]
         if isinstance(marginals, str) and marginals == "estimated":
             log_p = (logits + shares.log().unsqueeze(-1)).log_softmax(-2)
             p = log_p.exp()
