@@ -180,6 +180,19 @@ def test_simpleshot_with_its_base_mean(as_what):
     assert np.allclose(classifier.decision_function(query - 1), expected, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("method", ["pt_map", "protolp"])
+def test_class_shares_that_the_user_knows(method):
+    support, labels, query, _ = draw(queries=40)
+    shares = [0.7, 0.2, 0.1]
+    known = FewShotClassifier(method, {"marginals": shares}).fit(support, labels)
+    expected = scores_of(method, support, labels, query, marginals=torch.tensor(shares))
+    assert np.array_equal(known.decision_function(query), expected)
+    proportions = known.predict_proba(query).mean(0)
+    assert np.allclose(proportions, shares, atol=1e-4)
+    with pytest.raises(InputError, match="marginals must be 3 numbers"):
+        FewShotClassifier(method, {"marginals": [0.5, 0.5]}).fit(support, labels)
+
+
 @pytest.mark.parametrize("rule", ["youden", "closest", "concordance"])
 def test_combined_with_its_calibration(rule):
     support, labels, query, truth = draw()
