@@ -15,6 +15,7 @@ from likelyshot.evaluation import Progress, calibrate
 from likelyshot.features import Base, Features
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import Calibration
+from likelyshot.methods.inputs import NON_NEGATIVE
 from likelyshot.methods.signatures import needs_of, parameters_of
 from likelyshot.tasks import Balanced, sample_tasks
 
@@ -105,6 +106,7 @@ def about(name: str) -> dict[str, Any]:
         "method": name,
         "does": lines[0],
         "needs": needs(name),
+        "non_negative": name in NON_NEGATIVE,
         "parameters": given,
         "paper": next(line.removeprefix("Paper: ") for line in lines if line.startswith("Paper: ")),
         "text": text.split(">>>")[0].strip(),

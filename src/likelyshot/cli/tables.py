@@ -184,7 +184,16 @@ def sweep_table(title: str, sweep: Sweep) -> Table:
     return table
 
 
-NEEDS = {"base_mean": "base features", "base_within": "their covariance", "calibration": "validation features"}
+NEEDS = {
+    "base_mean": "base features",
+    "base_within": "with their covariance",
+    "calibration": "validation features",
+}
+
+
+def _needs(row: Mapping[str, Any]) -> str:
+    asked = [NEEDS.get(name, name) for name in row["needs"]]
+    return ", ".join(asked + ["non-negative features"] * row["non_negative"])
 
 
 def methods_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -194,14 +203,13 @@ def methods_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         table.add_column(heading)
     for row in rows:
         does, paper = (row[key].split(",")[0].removeprefix("Score by ").rstrip(".") for key in ("does", "paper"))
-        needed = ", ".join(NEEDS.get(name, name) for name in row["needs"]) or "-"
-        table.add_row(*(Text(text) for text in (row["method"], does, needed, paper)))
+        table.add_row(*(Text(text) for text in (row["method"], does, _needs(row) or "-", paper)))
     return table
 
 
 def method_page(row: Mapping[str, Any]) -> Text:
     """Write all about one method."""
-    needed = ", ".join(NEEDS.get(name, name) for name in row["needs"]) or "nothing but the task"
+    needed = _needs(row) or "nothing but the task"
     plain = {key: ",".join(value) if isinstance(value, tuple) else value for key, value in row["parameters"].items()}
     given = "\n".join(f"  {key}={value}" for key, value in plain.items()) or "  none"
     return Text.assemble((row["method"], "bold"), f"\n{row['text']}\n\nNeeds: {needed}\nParameters:\n{given}")

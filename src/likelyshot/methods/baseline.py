@@ -21,7 +21,7 @@ def baseline(
     learning_rate: float = 1e-3,
     normalise: bool = True,
 ) -> Tensor:
-    """Score by a linear classifier w_k.z + b_k that is trained on the support by cross entropy.
+    """Score by a linear classifier trained on the support by cross entropy, w_k.z + b_k.
 
     Paper: Chen et al. 2019, A closer look at few-shot classification.
     Starts at the class means, w_k = m_k and b_k = -||m_k||^2 / 2, where it is the nearest prototype; the original

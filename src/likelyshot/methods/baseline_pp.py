@@ -25,7 +25,7 @@ def baseline_pp(
     steps: int = 100,
     learning_rate: float = 1e-3,
 ) -> Tensor:
-    """Score by a cosine classifier tau cos(z, w_k) that is trained on the support by cross entropy.
+    """Score by a cosine classifier trained on the support by cross entropy, tau cos(z, w_k).
 
     Paper: Chen et al. 2019, A closer look at few-shot classification.
     Starts at the class means of unit vectors, w_k = m_k (the original at random numbers); then `steps` steps of Adam on

@@ -36,7 +36,7 @@ def bavardage(
 ) -> Tensor:
     """Score by the log-responsibility in a variational Gaussian mixture, on features scaled by base-class spread.
 
-    Paper: Hu, Pateux & Gripon 2023, Adaptive dimension reduction and variational inference for transductive few-shot
+    Paper: Hu et al. 2023, Adaptive dimension reduction and variational inference for transductive few-shot
     classification. CL2N features x. Responsibilities r start from soft k-means, softmax_k(-t_km ||x - m_k||^2), support
     fixed. Then y = scaled x (see `scaled_gram`) and, repeated: alpha_k = alpha + sum of the queries' r_k;
     beta_k = beta + sum of all r_k; m_k = sum r_k y / beta_k;

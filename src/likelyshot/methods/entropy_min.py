@@ -22,7 +22,7 @@ def entropy_min(
     learning_rate: float = 5e-5,
     normalise: bool = True,
 ) -> Tensor:
-    """Score by prototypes that make the queries' labels certain, classifier only: the encoder stays as it is.
+    """Score by entropy minimisation of the classifier only, whose prototypes make the queries' labels certain.
 
     Paper: Dhillon et al. 2020, A baseline for few-shot image classification.
     Logits l_k(z) = -(tau/2) ||z - w_k||^2, p = softmax(l). From class means, `steps` steps of Adam on w minimise
