@@ -16,14 +16,14 @@ ROOT = Path(likelyshot.__file__).parent
 DOCS = Path(__file__).parent.parent / "docs"
 
 LAYERS = [
-    {"errors", "published", "packaged"},
+    {"errors", "published", "packaged", "charts"},
     {"files", "functional", "restricted_pickle"},
-    {"feature_files", "tasks", "methods", "results"},
+    {"feature_files", "tasks", "methods", "results", "figures", "page"},
     {"features"},
     {"evaluation", "estimators"},
     {"binding"},
-    {"sweep"},
-    {"plots"},
+    {"sweep", "explore"},
+    {"plots", "explore_page"},
     {"reproduce"},
     {"cli"},
 ]

@@ -198,6 +198,27 @@ def test_sweep_writes_json_and_a_plot(run, file, tmp_path):
     assert len(json.loads(out)) == 4
 
 
+def test_explore_writes_a_page_and_figures(run, file, tmp_path):
+    page, figures = tmp_path / "new" / "page.html", tmp_path / "figures"
+    code, out, _ = run("explore", file, *QUICK, "-o", page, "--figures", figures, "--json")
+    assert code == 0
+    assert json.loads(out)["about"]["images"] == 320
+    assert "likelyshot explore" in page.read_text()
+    assert {path.suffix for path in figures.iterdir()} == {".svg", ".pdf", ".png"}
+
+
+def test_explore_refuses_before_it_writes(run, file, features, tmp_path):
+    code, _, err = run("explore", file, *QUICK, "-o", tmp_path)
+    assert code == 2
+    assert "is a folder: write -o" in err
+    signed = Features.from_arrays(features.vectors - 0.2, features.labels).save(tmp_path / "signed.safetensors")
+    code, _, err = run("explore", signed, *QUICK, "-o", tmp_path / "p.html")
+    assert code == 2
+    assert "--rectify" in err
+    assert not (tmp_path / "p.html").exists()
+    assert run("explore", signed, "--rectify", *QUICK, "-o", tmp_path / "p.html")[0] == 0
+
+
 def test_list_names_needs_and_papers(run):
     code, out, _ = run("list", "--json")
     assert code == 0
@@ -210,7 +231,7 @@ def test_list_names_needs_and_papers(run):
 
 
 def test_help_has_examples(run):
-    for command in ("reproduce", "evaluate", "sweep"):
+    for command in ("reproduce", "evaluate", "sweep", "explore"):
         code, out, _ = run(command, "--help")
         assert code == 0
         assert f"likelyshot {command}" in out

@@ -1,0 +1,96 @@
+"""Charts as plain data, drawn by the page in a browser and by figures for a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")  # Okabe & Ito: colour-blind safe
+COLOURS_ON_DARK = ("#56B4E9", "#D55E00", "#009E73", "#CC79A7", "#F0E442")
+
+Numbers = Sequence[float]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve through points (x, y)."""
+
+    name: str
+    x: Numbers
+    y: Numbers
+    colour: int = 0
+    kind: str = field(default="line", init=False)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A histogram: heights between neighbouring edges, one fewer than these."""
+
+    name: str
+    edges: Numbers
+    heights: Numbers
+    colour: int = 0
+    kind: str = field(default="steps", init=False)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One bar per label, lying, with its value written at the end."""
+
+    name: str
+    labels: Sequence[str]
+    values: Numbers
+    colour: int = 0
+    kind: str = field(default="bars", init=False)
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A heat map: one value, or None, per row and column; `write` writes the values into the cells."""
+
+    unit: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: Sequence[Sequence[float | None]]
+    write: bool = False
+    kind: str = field(default="heat", init=False)
+
+
+Mark = Line | Steps | Bars | Heat
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Marks on one pair of axes."""
+
+    x: str  # what the axis across shows
+    y: str
+    marks: Sequence[Mark]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Panels side by side, with a caption that says in a sentence what is to be seen.
+
+    >>> line = Line("y = x", [0, 1], [0, 1])
+    >>> chart = Chart("identity", "The identity", "The line y = x from 0 to 1.", [Panel("x", "y", [line])])
+    >>> chart.panels[0].marks[0].kind
+    'line'
+    """
+
+    name: str  # for files and addresses: letters, digits and dashes
+    title: str
+    caption: str
+    panels: Sequence[Panel]
+    kind: str = field(default="chart", init=False)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text, with a heading for every column; the first column names the row."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    kind: str = field(default="table", init=False)

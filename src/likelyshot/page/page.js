@@ -1,0 +1,187 @@
+// Builds the page from its data. Texts become text nodes, never markup; what plotly shows goes through plain().
+
+const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"]; // lines differ by more than colour
+const BUTTONS = [["toImage", "resetScale2d"]]; // these only: plotly has others that send charts away
+const scheme = window.matchMedia("(prefers-color-scheme: dark)");
+const page = JSON.parse(document.getElementById("data").textContent);
+const drawings = []; // functions that draw anew: at first, in another colour scheme, at another width
+
+function make(tag, text = "", attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  element.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// Plotly reads <b>, <a href> and entities in its texts: escaped, they are shown as they are.
+function plain(text) {
+  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+}
+
+function short(text, most) {
+  const letters = Array.from(String(text));
+  return letters.length > most ? letters.slice(0, most - 1).join("") + "…" : String(text);
+}
+
+function digits(value) {
+  return value === null ? "none" : String(Number(value.toPrecision(3)));
+}
+
+function colour(index, opacity = 1) {
+  const hex = page.colours[scheme.matches ? "dark" : "light"][index];
+  const [r, g, b] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  return `rgba(${r}, ${g}, ${b}, ${opacity})`;
+}
+
+const traces = {
+  line: (mark) => ({
+    type: "scatter", mode: "lines", x: mark.x, y: mark.y,
+    line: { color: colour(mark.colour), width: 2.5, dash: DASHES[mark.colour] },
+  }),
+  steps: (mark) => ({
+    type: "scatter", mode: "lines", x: mark.edges, y: [...mark.heights, mark.heights.at(-1)],
+    line: { shape: "hv", width: 1, color: colour(mark.colour, 0.7) },
+    fill: "tozeroy", fillcolor: colour(mark.colour, 0.2),
+  }),
+  bars: (mark) => ({
+    type: "bar", orientation: "h", x: mark.values, y: mark.labels.map((_, i) => i),
+    text: mark.values.map(digits), textposition: "outside", cliponaxis: false, textangle: 0,
+    hovertext: mark.labels.map((label, i) => `${plain(label)}: ${digits(mark.values[i])}`), hoverinfo: "text+name",
+    marker: { color: colour(mark.colour) },
+  }),
+  heat: (mark) => ({
+    type: "heatmap", z: mark.values, x: mark.columns.map((_, i) => i), y: mark.rows.map((_, i) => i),
+    colorscale: "Cividis", hoverinfo: "text", hoverongaps: true,
+    hovertext: mark.values.map((row, i) =>
+      row.map((value, j) => `${plain(mark.rows[i])}<br>${plain(mark.columns[j])}: ${digits(value)}`)),
+    text: mark.values.map((row) => row.map(digits)), texttemplate: mark.write ? "%{text}" : "",
+    showscale: !mark.write,
+    colorbar: { orientation: "h", y: 1, yanchor: "bottom", thickness: 10, ypad: 4, title: { text: plain(mark.unit), side: "top" } },
+  }),
+};
+
+// Labels at whole positions, at most as many as fit, so that a class called "2020-01-01" stays a name.
+function ticks(labels, room, most) {
+  const step = Math.max(1, Math.ceil(labels.length / room));
+  const shown = labels.map((_, i) => i).filter((i) => i % step === 0);
+  return { tickvals: shown, ticktext: shown.map((i) => plain(short(labels[i], most))), showgrid: false, zeroline: false };
+}
+
+function drawPanel(element, panel) {
+  const first = panel.marks[0] ?? { kind: "nothing" };
+  const named = panel.marks.filter((mark) => mark.name);
+  const width = element.clientWidth;
+  const narrow = width < 480;
+  const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const axis = (title) => ({
+    title: { text: plain(title), standoff: 8 }, automargin: true, gridcolor: ink("--grid"), zerolinecolor: ink("--grid"),
+    hoverformat: ".4~g", fixedrange: narrow, // a finger that slides over a chart scrolls the page
+  });
+  const layout = {
+    height: 320, xaxis: axis(panel.x), yaxis: axis(panel.y), margin: { l: 8, r: 16, t: 8, b: 8 },
+    paper_bgcolor: "rgba(0, 0, 0, 0)", plot_bgcolor: "rgba(0, 0, 0, 0)",
+    font: { family: getComputedStyle(element).fontFamily, size: narrow ? 11 : 13, color: ink("--text") },
+    hoverlabel: { namelength: -1 }, hovermode: "closest", barmode: "group", bargap: 0.25,
+    showlegend: named.length > 1, legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", bgcolor: "rgba(0, 0, 0, 0)" },
+    modebar: { bgcolor: "rgba(0, 0, 0, 0)" },
+  };
+  if (first.kind === "bars") {
+    const series = panel.marks.filter((mark) => mark.kind === "bars");
+    layout.height = 90 + first.labels.length * (14 + 18 * series.length);
+    Object.assign(layout.yaxis, ticks(first.labels, Infinity, narrow ? 18 : 32), { autorange: "reversed" });
+    Object.assign(layout.xaxis, { range: [0, 1.18 * Math.max(1e-9, ...series.flatMap((mark) => mark.values))] });
+    layout.legend.traceorder = "normal";
+  } else if (first.kind === "heat") {
+    const row = Math.max(4, Math.min(first.write ? 44 : 16, 800 / first.rows.length));
+    layout.height = 130 + first.rows.length * row;
+    Object.assign(layout.yaxis, ticks(first.rows, (first.rows.length * row) / 13, narrow ? 16 : 28), { autorange: "reversed" });
+    Object.assign(layout.xaxis, ticks(first.columns, width / 60, 12), { tickangle: 0 });
+  } else {
+    layout.yaxis.rangemode = "tozero";
+  }
+  const drawn = panel.marks.map((mark) => ({
+    ...traces[mark.kind](mark), name: plain(short(mark.name || "", narrow ? 40 : 60)), showlegend: Boolean(mark.name),
+  }));
+  Plotly.react(element, drawn, layout, { displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtons: BUTTONS });
+}
+
+function picture(label) {
+  return make("div", "", { class: "plot", role: "img", "aria-label": label });
+}
+
+const parts = {
+  chart(part) {
+    const figure = make("figure", "", { id: part.name }, make("h3", part.title));
+    const panels = make("div", "", { class: "panels" });
+    for (const panel of part.panels) {
+      const plot = picture([part.title, panel.title, part.caption].filter(Boolean).join(". "));
+      panels.append(make("div", "", {}, ...(panel.title ? [make("h4", panel.title)] : []), plot));
+      drawings.push(() => drawPanel(plot, panel));
+    }
+    figure.append(panels, make("figcaption", part.caption));
+    return figure;
+  },
+  table(part) {
+    const head = make("tr", "", {}, ...part.head.map((text) => make("th", text, { scope: "col" })));
+    const rows = part.rows.map(([name, ...cells]) =>
+      make("tr", "", {}, make("th", name, { scope: "row" }), ...cells.map((text) => make("td", text))));
+    const table = make("table", "", {}, make("thead", "", {}, head), make("tbody", "", {}, ...rows));
+    const box = make("div", "", { class: "scroll", role: "region", tabindex: "0", "aria-label": part.caption }, table);
+    return make("figure", "", {}, make("figcaption", part.caption), box);
+  },
+  histograms,
+};
+
+function build() {
+  document.title = page.title;
+  const main = document.getElementById("page");
+  const links = page.sections.map((section, i) =>
+    make("li", "", {}, make("a", section.title, { href: `#section-${i + 1}` })));
+  main.append(
+    make("h1", page.title),
+    make("ul", "", { id: "summary" }, ...page.summary.map((text) => make("li", text))),
+    make("nav", "", { "aria-label": "Sections" }, make("ol", "", {}, ...links)),
+  );
+  page.sections.forEach((section, i) => {
+    main.append(make("section", "", { id: `section-${i + 1}` }, make("h2", section.title),
+      ...section.text.map((text) => make("p", text)), ...section.parts.map((part) => parts[part.kind](part))));
+  });
+  const settings = { caption: "Settings", head: ["setting", "value"], rows: Object.entries(page.settings) };
+  main.append(make("section", "", { id: "settings" }, make("h2", "How this page was made"),
+    make("pre", "", {}, make("code", page.command)), parts.table(settings)));
+}
+
+async function loadPlotly() {
+  const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), (letter) => letter.charCodeAt(0));
+  const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  document.head.append(make("script", await new Response(unpacked).text()));
+}
+
+function drawAll() {
+  for (const draw of drawings) draw();
+}
+
+async function start() {
+  build();
+  try {
+    await loadPlotly();
+  } catch (error) {
+    document.getElementById("page").prepend(make("p", `This browser cannot draw the charts (${error}): use a newer one.`));
+    return;
+  }
+  drawAll();
+  scheme.addEventListener("change", drawAll);
+  let waiting;
+  let width = window.innerWidth;
+  window.addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      if (window.innerWidth !== width) drawAll(); // on a phone the height changes while scrolling
+      width = window.innerWidth;
+    }, 150);
+  });
+  document.documentElement.dataset.drawn = "true";
+}
+
+start();
