@@ -51,16 +51,22 @@ def mll_transductive(
     rates = rates.expand(*leading, n_ways, dim)
     first = n_ways * torch.arange(leading.numel(), device=query.device).view(*leading, 1)  # row of a task's class 0
     classes = torch.arange(n_ways, device=query.device).unsqueeze(-1)
-    weighted = query.new_empty(*scores.shape[:-1], dim)  # one buffer: a fresh one a round page-faults
+    weighted = query.new_empty(*scores.shape[:-1], dim)  # buffers: fresh ones a round page-fault
+    total = query.new_empty(*leading, n_ways, dim)
     for _ in range(iterations):
         assigned = scores.argmax(-1)  # (..., q)
+        row = (first + assigned).view(-1)  # of its class among all classes of all tasks
         exponents = (rates * -math.log2(math.e)).view(-1, dim)  # for exp2, which costs half of exp
-        torch.index_select(exponents, 0, (first + assigned).view(-1), out=weighted.view(-1, dim))
+        torch.index_select(exponents, 0, row, out=weighted.view(-1, dim))
         weighted.mul_(query).exp2_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q), (..., q, d)
         torch.addcmul(query, query, weighted, value=-1, out=weighted)  # Phi_q f_q
-        member = (assigned.unsqueeze(-2) == classes).to(query.dtype)  # (..., k, q)
+        member = assigned.unsqueeze(-2) == classes  # (..., k, q)
+        if query.is_cpu:  # half the time of a product; a GPU would add in any order
+            total.zero_().view(-1, dim).index_add_(0, row, weighted.view(-1, dim))
+        else:
+            total = member.to(query.dtype) @ weighted
         count = member.sum(-1, keepdim=True)  # (..., k, 1)
-        mean = member / count.clamp_min(1) @ weighted  # g_k, (..., k, d)
+        mean = total / count.clamp_min(1)  # g_k, (..., k, d)
         prototypes = torch.lerp(prototypes, mean, eta * (count > 0).to(query.dtype))
         rates = exponential_rates(prototypes, lambda_max)
         scores = exponential_log_likelihood(query, rates)
