@@ -75,7 +75,8 @@ def evaluate(
     def solve(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> Tensor:
         one = len(sets) == 1
         scores = run(supports[0] if one else supports, labels, queries[0] if one else queries, n_ways=tasks.ways)
-        return confusion_counts(scores.argmax(-1), tasks.query_labels[chunk].to(device), tasks.ways).cpu()
+        predicted = scores.contiguous().argmax(-1)  # of a transposed view it takes several times as long
+        return confusion_counts(predicted, tasks.query_labels[chunk].to(device), tasks.ways).cpu()
 
     started = time.perf_counter()
     confusions = torch.cat(map_chunks(solve, sets, tasks, device, chunk_bytes, workers, progress, scaling))
