@@ -109,7 +109,7 @@ def _ours(run: Reproduction, protocol: str) -> Table:
         title_justify="left",
         caption_justify="left",
     )
-    table.add_column("method")
+    table.add_column("method", min_width=max(map(len, " ".join(NAMES[row] for row in rows).split())))
     for shots in SHOTS:
         table.add_column(f"{shots}-shot", justify="right")
         for reference in references:
@@ -125,7 +125,7 @@ def _ours(run: Reproduction, protocol: str) -> Table:
             cells += [difference(run.difference(protocol, shots, row, other)) for other in references]
         fewer = "" if len(result.accuracy) == n_tasks else f" ({len(result.accuracy):,} tasks)"
         took = [run.results[protocol, shots, row] for shots in SHOTS]
-        speed = " / ".join(f"{1000 * one.seconds / len(one.accuracy):.2g}" for one in took)
+        speed = " / ".join(f"{1000 * one.seconds / len(one.accuracy):.3g}" for one in took)
         table.add_row(NAMES[row] + fewer, *cells, speed)
     return table
 
