@@ -12,6 +12,7 @@ import torch
 from likelyshot import Balanced, Dirichlet, Features, calibrate, evaluate, sample_tasks
 from likelyshot.errors import InputError
 from likelyshot.evaluation import describe
+from likelyshot.features import Base
 from likelyshot.methods import METHODS
 
 
@@ -100,6 +101,31 @@ def test_lengths_whose_squares_overflow_or_vanish_are_left_to_the_method(feature
     wanted, found = (evaluate(METHODS["mll"], part, tasks).accuracy for part in (features, scaled))
     assert np.abs(wanted - found).max() <= 0.05 + 1e-9  # one query of 20, by rounding
     assert np.abs(wanted - found).mean() < 1e-2
+
+
+@pytest.mark.parametrize("name", ["simpleshot", "laplacianshot", "bd_cspn", "bavardage"])
+@pytest.mark.parametrize("at", ["far", "on a vector"])
+def test_centring_on_the_base_classes_is_the_same_before_the_tasks_as_in_them(name, at, features, validation, tasks):
+    base = Base.of(validation)
+    mean = base.mean if at == "far" else features.vectors[3]  # the latter leaves a vector without a length
+    needed = {"base_mean": mean} | ({"base_within": base.within} if name == "bavardage" else {})
+    method = functools.partial(METHODS[name], **needed)
+    result = evaluate(method, features, tasks)
+    assert result.config["params"]["base_mean"]["shape"] == [12]
+    for t in range(0, len(tasks), 7):
+        support, query = features.vectors[tasks.support[t]], features.vectors[tasks.query[t]]
+        scores = method(support, tasks.support_labels, query, n_ways=4)
+        right = (scores.argmax(-1) == tasks.query_labels[t]).double().mean().item()
+        assert result.accuracy[t] == pytest.approx(right, abs=1e-8)
+
+
+def test_a_function_of_ones_own_may_be_called_like_one_of_ours(features, tasks):
+    def simpleshot(support, labels, query, *, n_ways, base_mean):
+        assert base_mean.shape == (12,)
+        return METHODS["protonet"](support - base_mean, labels, query - base_mean, n_ways=n_ways)
+
+    mine = functools.partial(simpleshot, base_mean=torch.ones(12))
+    assert evaluate(mine, features, tasks).mean == pytest.approx(evaluate(METHODS["protonet"], features, tasks).mean)
 
 
 def test_negative_features_are_refused_by_mll(features, tasks):

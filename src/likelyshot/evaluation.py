@@ -20,7 +20,7 @@ from likelyshot.functional.metrics import confusion_counts, task_metrics
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
-from likelyshot.methods.signatures import name_of, needs_of, parameters_of
+from likelyshot.methods.signatures import function_of, name_of, needs_of, parameters_of
 from likelyshot.results import Result, environment
 from likelyshot.tasks import Tasks
 
@@ -223,7 +223,7 @@ def _hoist(method: Method, sets: Sequence[Features]) -> tuple[Method, Scaling | 
     origin = given.get("base_mean")
     if given.get("normalise") is True:
         run, origin = functools.partial(method, normalise=False), None
-    elif METHODS.get(name_of(method)) is not None and isinstance(origin, Tensor) and origin.shape == (sets[0].dim,):
+    elif function_of(method) in METHODS.values() and isinstance(origin, Tensor) and origin.shape == (sets[0].dim,):
         run = functools.partial(method, base_mean=None)
     else:
         return method, None

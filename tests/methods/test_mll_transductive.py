@@ -59,6 +59,15 @@ def test_no_iterations_are_the_inductive_method_exactly():
         assert torch.equal(mll_transductive(*inputs, n_ways=4, iterations=0), mll(*inputs, n_ways=4))
 
 
+def test_the_way_of_other_devices_gives_the_same(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    support, query = (torch.rand(3, n, 9, generator=generator, dtype=torch.float64) for n in (4, 20))
+    inputs = support, torch.arange(4), query
+    expected = mll_transductive(*inputs, n_ways=4)
+    monkeypatch.setattr(torch.Tensor, "is_cpu", False)
+    torch.testing.assert_close(mll_transductive(*inputs, n_ways=4), expected, rtol=1e-10, atol=1e-10)
+
+
 def test_a_class_without_queries_keeps_its_prototype():
     support, labels, query = sample(1)
     only = query[mll(support, labels, query, n_ways=4).argmax(-1) == 0]

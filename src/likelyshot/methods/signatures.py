@@ -8,11 +8,17 @@ from collections.abc import Callable
 from typing import Any
 
 
-def name_of(method: Callable[..., Any]) -> str:
-    """Name a method, seen through `functools.partial`."""
+def function_of(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the function behind `functools.partial`."""
     while isinstance(method, functools.partial):
         method = method.func
-    return getattr(method, "__name__", type(method).__name__)
+    return method
+
+
+def name_of(method: Callable[..., Any]) -> str:
+    """Name a method, seen through `functools.partial`."""
+    function = function_of(method)
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def parameters_of(method: Callable[..., Any]) -> dict[str, Any]:
