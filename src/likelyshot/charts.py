@@ -46,13 +46,17 @@ class Bars:
 
 @dataclass(frozen=True)
 class Heat:
-    """A heat map: one value, or None, per row and column; `write` writes the values into the cells."""
+    """A heat map: one value, or None, per row and column; `write` writes the values into the cells.
+
+    `span` is the darkest and the brightest value, those that occur by default.
+    """
 
     unit: str
     rows: Sequence[str]
     columns: Sequence[str]
     values: Sequence[Sequence[float | None]]
     write: bool = False
+    span: tuple[float, float] | None = None
     kind: str = field(default="heat", init=False)
 
 

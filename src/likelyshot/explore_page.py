@@ -227,7 +227,7 @@ def _score_charts(data: Data) -> list[Chart]:
     pairs = {pair.replace("-", " and "): share for pair, share in agreement["pairs"].items()}
     ours = {"all three": agreement["all"], **pairs}
     correlations = [
-        Panel("", "", [Heat("correlation", metrics, metrics, scores[f"correlation_{kind}"], write=True)], words)
+        Panel("", "", [Heat("correlation", metrics, metrics, scores[f"correlation_{kind}"], True, (-1, 1))], words)
         for kind, words in (("intra", "Scores for the own class"), ("cross", "Scores for other classes"))
     ]
     return [

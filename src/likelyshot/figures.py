@@ -126,7 +126,8 @@ def _bars(axes: Axes, bars: Sequence[Bars]) -> None:
 
 def _heat(axes: Axes, mark: Heat) -> None:
     table = np.array([[math.nan if value is None else value for value in row] for row in mark.values])
-    image = axes.imshow(table, cmap="cividis", aspect="auto", interpolation="nearest")
+    low, high = mark.span or (np.nanmin(table), np.nanmax(table))
+    image = axes.imshow(table, cmap="cividis", vmin=low, vmax=high, aspect="auto", interpolation="nearest")
     every = max(1, math.ceil(len(mark.rows) / 50))
     axes.set_yticks(range(0, len(mark.rows), every), [_text(name) for name in mark.rows[::every]])
     axes.tick_params("y", labelsize=7 if len(mark.rows) > 12 else 9)
@@ -135,9 +136,8 @@ def _heat(axes: Axes, mark: Heat) -> None:
     if not mark.write:
         axes.figure.colorbar(image, ax=axes, label=mark.unit)
         return
-    middle = (np.nanmin(table) + np.nanmax(table)) / 2
     for i, j in np.ndindex(table.shape):
-        shade = "black" if table[i, j] > middle else "white"
+        shade = "black" if table[i, j] > (low + high) / 2 else "white"
         axes.text(j, i, f"{table[i, j]:.3g}", ha="center", va="center", color=shade)
 
 

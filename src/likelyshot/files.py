@@ -21,9 +21,9 @@ def output_folder(path: str | Path, *, make: bool = True) -> Path:
         with tempfile.TemporaryFile(dir=there):
             pass
     except (FileExistsError, NotADirectoryError):
-        raise InputError(f"expected a folder for the output, but {folder} is a file: name another with -o") from None
+        raise InputError(f"expected a folder for the output, but {folder} is a file: name another folder") from None
     except OSError as error:
-        raise InputError(f"cannot write to {folder} ({error.strerror}): name another folder with -o") from None
+        raise InputError(f"cannot write to {folder} ({error.strerror}): name another folder") from None
     return folder
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import io
+import itertools
 from pathlib import Path
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from likelyshot.charts import COLOURS
 from likelyshot.files import write_whole
 from likelyshot.sweep import Sweep
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe & Ito: colour-blind safe
 
 
 def draw_sweep(sweep: Sweep, path: str | Path) -> Path:
@@ -36,7 +36,7 @@ def draw_sweep(sweep: Sweep, path: str | Path) -> Path:
 def _curves(axes, sweep: Sweep, panels: list[int]) -> None:  # type: ignore[no-untyped-def]
     ((key, values),) = sweep.grid.items()
     at = np.arange(len(values)) if any(isinstance(v, str | bool | tuple) for v in values) else np.array(values)
-    for colour, shots in zip(COLOURS, panels, strict=False):
+    for colour, shots in zip(itertools.cycle(COLOURS), panels, strict=False):
         rows = [row for row in sweep.rows if row["shots"] == shots]
         mean = 100 * np.array([row["mean"] for row in rows])
         ci95 = 100 * np.array([row["ci95"] for row in rows])

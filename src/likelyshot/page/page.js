@@ -52,7 +52,7 @@ const traces = {
   }),
   heat: (mark) => ({
     type: "heatmap", z: mark.values, x: mark.columns.map((_, i) => i), y: mark.rows.map((_, i) => i),
-    colorscale: "Cividis", hoverinfo: "text", hoverongaps: true,
+    colorscale: "Cividis", ...(mark.span && { zmin: mark.span[0], zmax: mark.span[1] }), hoverinfo: "text", hoverongaps: true,
     hovertext: mark.values.map((row, i) =>
       row.map((value, j) => `${plain(mark.rows[i])}<br>${plain(mark.columns[j])}: ${digits(value)}`)),
     text: mark.values.map((row) => row.map(digits)), texttemplate: mark.write ? "%{text}" : "",
