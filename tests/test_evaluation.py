@@ -11,7 +11,7 @@ import torch
 
 from likelyshot import Balanced, Dirichlet, Features, calibrate, evaluate, sample_tasks
 from likelyshot.errors import InputError
-from likelyshot.evaluation import describe
+from likelyshot.evaluation import describe, fit_temperature
 from likelyshot.features import Base
 from likelyshot.methods import METHODS
 
@@ -172,3 +172,27 @@ def test_ten_thousand_tasks_of_640_dimensions_stay_under_a_gigabyte():
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert float(ran.stdout) < 1
+
+
+def test_a_result_says_how_it_was_wrong(features):
+    tasks = sample_tasks(features.labels, n_tasks=60, ways=4, shots=1, query=Dirichlet(20, 1.0), seed=3)
+    result = evaluate(METHODS["euclidean"], features, tasks, temperature=0.5)
+    counts = [np.bincount(row, minlength=4) for row in tasks.query_labels.numpy()]
+    assert result.largest_share == pytest.approx([row.max() / 20 for row in counts])
+    assert sum(result.reliability["count"]) == 60 * 20
+    assert sum(result.reliability["correct"]) == pytest.approx(result.mean * 60 * 20)
+    assert (result.reliability["temperature"], result.reliability["fitted"]) == (0.5, True)
+    assert evaluate(METHODS["euclidean"], features, tasks).reliability["fitted"] is False
+    shares = [pair["wrong"] / pair["queries"] for pair in result.confused]
+    assert shares == sorted(shares, reverse=True)
+    assert all(pair["true"] != pair["predicted"] and pair["queries"] >= 20 for pair in result.confused)
+
+
+def test_a_fitted_temperature_is_better_calibrated(features):
+    tasks = sample_tasks(features.labels, n_tasks=60, ways=4, shots=1, query=Balanced(5), seed=3)
+    temperature = fit_temperature(METHODS["mll"], features, tasks)
+    assert evaluate(METHODS["mll"], features, tasks, temperature=temperature).ece < 0.1
+    assert (
+        evaluate(METHODS["mll"], features, tasks, temperature=temperature).ece
+        < evaluate(METHODS["mll"], features, tasks, temperature=temperature / 20).ece
+    )

@@ -11,18 +11,20 @@ from typing import Any
 import torch
 
 from likelyshot.errors import InputError, nearest
-from likelyshot.evaluation import Progress, calibrate
+from likelyshot.evaluation import Progress, calibrate, fit_temperature
 from likelyshot.features import Base, Features
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import Calibration
 from likelyshot.methods.inputs import NON_NEGATIVE
 from likelyshot.methods.signatures import needs_of, parameters_of
-from likelyshot.tasks import Balanced, sample_tasks
+from likelyshot.tasks import Balanced, Tasks, plan_from, sample_tasks
 
 Params = Mapping[str, Any]
 
 #: Validation tasks that the combined metric is calibrated on.
 CALIBRATION_TASKS = 2_000
+#: Validation tasks that the temperature of a method's probabilities is fitted on.
+TEMPERATURE_TASKS = 200
 
 #: Parameters that act through a statistic of the method instead of its own call.
 _CALIBRATION_PARAMS = ("lambda_max", "normalise", "metrics")
@@ -72,6 +74,27 @@ class Statistics:
             )
             self._made[key] = calibrate(self.validation, tasks, device=self.device, progress=progress, **params)
         return self._made[key]
+
+    def temperature(self, method: Method, like: Tasks, progress: Progress | None = None) -> float | None:
+        """Fit the temperature of a method's probabilities on validation tasks that are drawn like these.
+
+        None without validation features, and where no such tasks can be drawn from them.
+        """
+        if self.validation is None:
+            return None
+        try:
+            tasks = sample_tasks(
+                self.validation.labels,
+                n_tasks=min(TEMPERATURE_TASKS, len(like)),
+                ways=like.ways,
+                shots=like.shots,
+                query=plan_from(like.config["query"]),
+                seed=self.seed,
+                classes=self.validation.classes,
+            )
+            return fit_temperature(method, self.validation, tasks, device=self.device, progress=progress)
+        except InputError:
+            return None
 
 
 def parameters(name: str) -> dict[str, Any]:

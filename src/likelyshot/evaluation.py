@@ -16,7 +16,8 @@ from torch import Tensor
 
 from likelyshot.errors import InputError
 from likelyshot.features import Features
-from likelyshot.functional.metrics import confusion_counts, task_metrics
+from likelyshot.functional import temperature as temperatures
+from likelyshot.functional.metrics import class_confusion, confusion_counts, reliability_counts, task_metrics
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
@@ -30,6 +31,8 @@ Progress = Callable[[int], None]
 #: Bytes of gathered features per chunk: on a CPU a chunk should stay in cache, on an accelerator it should be large.
 CPU_CHUNK_BYTES = 4 * 2**20
 ACCELERATOR_CHUNK_BYTES = 2**28
+#: Pairs of classes that a result names as confused, of those that had enough queries.
+CONFUSED_PAIRS, CONFUSED_QUERIES = 30, 20
 
 
 def evaluate(
@@ -41,12 +44,15 @@ def evaluate(
     chunk_bytes: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
+    temperature: float | None = None,
 ) -> Result:
     """Run a method on every task and record accuracy, balanced accuracy and macro-F1 of each.
 
     `features` may be one set, or one per network for `combined`: the same images in the same order. Parameters and
     statistics go into the method with `functools.partial`. The result does not depend on `chunk_bytes` (memory for
-    the gathered features of one chunk) or `workers` (threads; one per core by default).
+    the gathered features of one chunk) or `workers` (threads; one per core by default). Probabilities, for the record
+    of their reliability, are softmax(scores / temperature), with a temperature by `fit_temperature` on other classes;
+    without one it is 1.
 
     >>> from likelyshot import Features, sample_tasks, Balanced, evaluate
     >>> from likelyshot.methods import METHODS
@@ -60,33 +66,31 @@ def evaluate(
     """
     sets = [features] if isinstance(features, Features) else list(features)
     name, params = describe(method)
-    missing = needs_of(method)
-    if missing:
-        raise InputError(
-            f"{name} needs {' and '.join(missing)}: give it with functools.partial({name}, {missing[0]}=...)"
-        )
-    _check_features(sets, tasks, normalised=bool(params.get("normalise", False)))
-    calibration = parameters_of(method).get("calibration")
-    if isinstance(calibration, Calibration):
-        calibration.check_encoders([s.source.get("encoder", "") for s in sets])
-    labels = tasks.support_labels.to(device)
-    run, scaling = _hoist(method, sets)
 
-    def solve(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> Tensor:
-        one = len(sets) == 1
-        scores = run(supports[0] if one else supports, labels, queries[0] if one else queries, n_ways=tasks.ways)
-        predicted = scores.contiguous().argmax(-1)  # of a transposed view it takes several times as long
-        return confusion_counts(predicted, tasks.query_labels[chunk].to(device), tasks.ways).cpu()
+    def judge(scores: Tensor, chunk: slice) -> tuple[Tensor, Tensor]:
+        truth = tasks.query_labels[chunk].to(device).long()
+        predicted = scores.argmax(-1)
+        sure = reliability_counts(scores, truth, 1.0 if temperature is None else temperature)
+        return confusion_counts(predicted, truth, tasks.ways).cpu(), sure.cpu()
 
     started = time.perf_counter()
-    confusions = torch.cat(map_chunks(solve, sets, tasks, device, chunk_bytes, workers, progress, scaling))
+    judged = _score(method, sets, tasks, judge, device, chunk_bytes, workers, progress)
     seconds = time.perf_counter() - started
+    confusions, sure = torch.cat([counts for counts, _ in judged]), torch.stack([sure for _, sure in judged]).sum(0)
     accuracy, balanced, f1 = (x.numpy().round(9) for x in task_metrics(confusions))
+    per_class = confusions.sum(-1).double()
     return Result(
         method=name,
         accuracy=accuracy,
         balanced_accuracy=balanced,
         macro_f1=f1,
+        largest_share=(per_class.amax(-1) / per_class.sum(-1)).numpy().round(9),
+        reliability={
+            "temperature": 1.0 if temperature is None else float(temperature),
+            "fitted": temperature is not None,
+            **dict(zip(("count", "confidence", "correct"), sure.round(decimals=6).tolist(), strict=True)),
+        },
+        confused=_confused(confusions, tasks, sets[0].classes),
         config={
             "method": name,
             "params": params,
@@ -103,6 +107,70 @@ def evaluate(
         environment=environment(),
         seconds=seconds,
     )
+
+
+def fit_temperature(
+    method: Method,
+    features: Features | Sequence[Features],
+    tasks: Tasks,
+    *,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> float:
+    """Find the temperature that makes the right classes of these tasks likeliest under softmax(scores / temperature).
+
+    Take tasks like those to come, of other (validation) classes.
+    """
+    sets = [features] if isinstance(features, Features) else list(features)
+    scores = torch.cat(_score(method, sets, tasks, lambda scores, chunk: scores.cpu(), device, None, None, progress))
+    return temperatures.fit_temperature(scores.flatten(0, 1), tasks.query_labels.flatten())
+
+
+def _score(
+    method: Method,
+    sets: Sequence[Features],
+    tasks: Tasks,
+    then: Callable[[Tensor, slice], T],
+    device: str | torch.device,
+    chunk_bytes: int | None,
+    workers: int | None,
+    progress: Progress | None,
+) -> list[T]:
+    """Score the queries of every task by a method, and hand the scores of every chunk of tasks on."""
+    name, params = describe(method)
+    missing = needs_of(method)
+    if missing:
+        raise InputError(
+            f"{name} needs {' and '.join(missing)}: give it with functools.partial({name}, {missing[0]}=...)"
+        )
+    _check_features(sets, tasks, normalised=bool(params.get("normalise", False)))
+    calibration = parameters_of(method).get("calibration")
+    if isinstance(calibration, Calibration):
+        calibration.check_encoders([s.source.get("encoder", "") for s in sets])
+    labels = tasks.support_labels.to(device)
+    run, scaling = _hoist(method, sets)
+
+    def solve(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> T:
+        one = len(sets) == 1
+        scores = run(supports[0] if one else supports, labels, queries[0] if one else queries, n_ways=tasks.ways)
+        return then(scores.contiguous(), chunk)  # argmax of a transposed view takes several times as long
+
+    return map_chunks(solve, sets, tasks, device, chunk_bytes, workers, progress, scaling)
+
+
+def _confused(confusions: Tensor, tasks: Tasks, classes: Sequence[str]) -> list[dict[str, Any]]:
+    """List the ordered pairs of classes that are confused most, as a share of the chances that tasks gave."""
+    wrong, queries = class_confusion(confusions, tasks.classes, len(classes))
+    wrong.fill_diagonal_(0)
+    share = wrong / queries.clamp_min(1)
+    share[queries < CONFUSED_QUERIES] = 0  # of a few queries, any share is chance
+    worst = share.flatten().argsort(descending=True, stable=True)[:CONFUSED_PAIRS].tolist()
+    pairs = [divmod(place, len(classes)) for place in worst]
+    return [
+        {"true": classes[a], "predicted": classes[b], "wrong": int(wrong[a, b]), "queries": int(queries[a, b])}
+        for a, b in pairs
+        if share[a, b] > 0
+    ]
 
 
 def calibrate(

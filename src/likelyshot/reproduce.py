@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from likelyshot.binding import CALIBRATION_TASKS, Params, Statistics, bind, parameters
+from likelyshot import __version__
+from likelyshot.binding import CALIBRATION_TASKS, TEMPERATURE_TASKS, Params, Statistics, bind, parameters
 from likelyshot.errors import InputError
 from likelyshot.evaluation import Progress, evaluate
 from likelyshot.features import Base, Features
@@ -73,7 +73,8 @@ class Reproduction:
 def total_work(n_tasks: int, full: bool) -> int:
     """Count the tasks that a run from scratch evaluates, for a progress bar."""
     protocols = FULL if full else PROTOCOLS
-    cells = sum(_length(row, n_tasks) for _, rows in protocols.values() for row in rows)
+    lengths = [_length(row, n_tasks) for _, rows in protocols.values() for row in rows]
+    cells = sum(length + min(TEMPERATURE_TASKS, length) for length in lengths)
     validation = min(SWEEP_TASKS, n_tasks) * len(LAMBDA_MAX) + CALIBRATION_TASKS
     return (cells + validation) * len(SHOTS)
 
@@ -85,6 +86,7 @@ def _length(row: str, n_tasks: int) -> int:
 def reproduce(
     folder: str | Path,
     *,
+    command: Sequence[str] = (),
     n_tasks: int = 10_000,
     seed: int = 0,
     device: str = "cpu",
@@ -127,19 +129,21 @@ def reproduce(
             result = None if fresh else _finished(path, wanted)
             if result is None:
                 method = bind(name, params, statistics, ways=WAYS, shots=shots, progress=progress)
-                result = evaluate(method, test, tasks, device=device, progress=progress)
-                result = replace(result, config={**result.config, "cell": wanted})
+                temperature = statistics.temperature(method, tasks, progress)
+                result = evaluate(method, test, tasks, device=device, progress=progress, temperature=temperature)
+                result = replace(result, config={**result.config, "row": row, "cell": wanted})
                 result.save(path)
             else:
                 reused += 1
                 if progress is not None:
-                    progress(len(tasks))
+                    progress(len(tasks) + min(TEMPERATURE_TASKS, len(tasks)))
             results[protocol, shots, row] = result
     for shots, calibration in statistics.made():
         calibration.save(folder / f"calibration_{shots}shot.json")
     write_json(
         folder / "reproduce.json",
         {
+            "command": list(command),
             "config": {
                 "tasks": n_tasks,
                 "seed": seed,
@@ -188,15 +192,14 @@ def _sweep(
 
 def _stored_sweep(path: Path, validation: Features, tasks: list[Tasks]) -> Sweep | None:
     try:
-        stored = json.loads(path.read_text())
-        found = Sweep(stored["method"], stored["grid"], stored["rows"], stored["config"])
-    except (OSError, ValueError, KeyError, TypeError):
+        found = Sweep.load(path)
+    except InputError:
         return None
     same = (
         found.config["features"]["digest"] == validation.digest
         and found.config["tasks"] == [drawn.digest for drawn in tasks]
         and tuple(found.grid.get("lambda_max", ())) == LAMBDA_MAX
-        and stored["environment"]["likelyshot"] == environment()["likelyshot"]
+        and found.config["likelyshot"] == __version__
     )
     return found if same else None
 
@@ -209,7 +212,7 @@ def _identity(name: str, params: Params, tasks: Tasks, validation: Features, tes
         "tasks": tasks.digest,
         "validation": validation.digest,
         "test": test.digest,
-        "likelyshot": environment()["likelyshot"],
+        "likelyshot": __version__,
     }
 
 

@@ -6,7 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -20,7 +20,8 @@ from likelyshot import __version__
 from likelyshot.errors import InputError
 from likelyshot.files import write_json
 
-FORMAT = "likelyshot.result/1"
+FORMAT = "likelyshot.result/2"
+PER_TASK = ("accuracy", "balanced_accuracy", "macro_f1", "largest_share")
 
 
 def mean_ci95(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -51,12 +52,15 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Accuracy, balanced accuracy and macro-F1 of a method on every task, as fractions."""
+    """Accuracy, balanced accuracy and macro-F1 of a method on every task, as fractions, and how it was wrong."""
 
     method: str
     accuracy: NDArray[np.float64]
     balanced_accuracy: NDArray[np.float64]
     macro_f1: NDArray[np.float64]
+    largest_share: NDArray[np.float64]  # of the queries of a task, in its most frequent class
+    reliability: Mapping[str, Any]  # temperature, fitted, and per bin: count, confidence, correct
+    confused: Sequence[Mapping[str, Any]]  # pairs of classes: true, predicted, wrong, queries; worst first
     config: Mapping[str, Any]
     environment: Mapping[str, Any]
     seconds: float
@@ -71,6 +75,12 @@ class Result:
         """Half-width of the 95 % interval of the mean accuracy."""
         return mean_ci95(self.accuracy)[1]
 
+    @property
+    def ece(self) -> float:
+        """Expected calibration error of the probabilities, over bins of equal width."""
+        count, confidence, correct = (np.asarray(self.reliability[k]) for k in ("count", "confidence", "correct"))
+        return float(np.abs(confidence - correct).sum() / count.sum())
+
     def minus(self, other: Result) -> Difference:
         """Subtract another method's accuracy, task by task."""
         if self.config["tasks_digest"] != other.config["tasks_digest"]:
@@ -81,8 +91,11 @@ class Result:
         return Difference(*mean_ci95(self.accuracy - other.accuracy))
 
     def first(self, n_tasks: int, tasks_digest: str) -> Result:
-        """Keep the first tasks only, which have that digest (`tasks[:n_tasks].digest`)."""
-        kept = {name: getattr(self, name)[:n_tasks] for name in ("accuracy", "balanced_accuracy", "macro_f1")}
+        """Keep the first tasks only, which have that digest (`tasks[:n_tasks].digest`).
+
+        Reliability and confused classes stay those of all tasks.
+        """
+        kept = {name: getattr(self, name)[:n_tasks] for name in PER_TASK}
         config = {**self.config, "tasks": n_tasks, "tasks_digest": tasks_digest}
         return replace(self, **kept, config=config, seconds=self.seconds * n_tasks / len(self.accuracy))
 
@@ -101,6 +114,8 @@ class Result:
             "ci95": self.ci95,
             "balanced_accuracy": float(self.balanced_accuracy.mean()),
             "macro_f1": float(self.macro_f1.mean()),
+            "ece": self.ece,
+            "temperature": self.reliability["temperature"],
             "seconds": self.seconds,
         }
 
@@ -109,7 +124,7 @@ class Result:
 
     def save(self, path: str | Path) -> Path:
         """Write as JSON: summary, configuration, environment and the figures of every task."""
-        per_task = {name: getattr(self, name).tolist() for name in ("accuracy", "balanced_accuracy", "macro_f1")}
+        per_task = {name: getattr(self, name).tolist() for name in PER_TASK}
         return write_json(
             path,
             {
@@ -117,6 +132,8 @@ class Result:
                 "summary": self.row(),
                 "config": dict(self.config),
                 "environment": dict(self.environment),
+                "reliability": dict(self.reliability),
+                "confused": list(self.confused),
                 "per_task": per_task,
             },
         )
@@ -128,12 +145,14 @@ class Result:
             document = json.loads(Path(path).read_text())
             if document["format"] != FORMAT:
                 raise KeyError(FORMAT)
-            per_task = {name: np.asarray(values, np.float64) for name, values in document["per_task"].items()}
+            per_task = {name: np.asarray(document["per_task"][name], np.float64) for name in PER_TASK}
             return cls(
                 method=document["summary"]["method"],
                 config=document["config"],
                 environment=document["environment"],
                 seconds=document["summary"]["seconds"],
+                reliability=document["reliability"],
+                confused=document["confused"],
                 **per_task,
             )
         except OSError as error:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from likelyshot import __version__
 from likelyshot.binding import Statistics, bind
+from likelyshot.errors import InputError
 from likelyshot.evaluation import Progress, evaluate
 from likelyshot.features import Features
 from likelyshot.files import write_json
 from likelyshot.results import environment
 from likelyshot.tasks import Tasks
 
+FORMAT = "likelyshot.sweep/1"
 Grid = Mapping[str, Sequence[Any]]
 
 
@@ -42,7 +46,7 @@ class Sweep:
         return write_json(
             path,
             {
-                "format": "likelyshot.sweep/1",
+                "format": FORMAT,
                 "method": self.method,
                 "grid": {key: list(values) for key, values in self.grid.items()},
                 "best": self.best(),
@@ -51,6 +55,21 @@ class Sweep:
                 "environment": environment(),
             },
         )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Sweep:
+        """Read what `save` wrote."""
+        try:
+            stored = json.loads(Path(path).read_text())
+            if stored["format"] != FORMAT:
+                raise KeyError(FORMAT)
+            return cls(stored["method"], stored["grid"], stored["rows"], stored["config"])
+        except OSError as error:
+            raise InputError(f"cannot read the sweep {path} ({error.strerror}): check the path") from None
+        except (ValueError, KeyError, TypeError):
+            raise InputError(
+                f"expected a sweep of likelyshot in {path}, found something else: make one with likelyshot sweep"
+            ) from None
 
 
 def sweep(
@@ -82,5 +101,6 @@ def sweep(
         "params": dict(params or {}),
         "features": {"digest": features.digest, "dim": features.dim, **features.source},
         "tasks": [drawn.digest for drawn in tasks],
+        "likelyshot": __version__,
     }
     return Sweep(name, grid, rows, config)

@@ -78,6 +78,17 @@ class Dirichlet:
         return {"plan": "dirichlet", "total": int(self.total), "alpha": float(self.alpha)}
 
 
+def plan_from(config: Mapping[str, Any]) -> Balanced | Dirichlet:
+    """Read what `to_dict` of a plan gave.
+
+    >>> plan_from({"plan": "dirichlet", "total": 75, "alpha": 1.0})
+    Dirichlet(total=75, alpha=1.0)
+    """
+    given = dict(config)
+    kind = given.pop("plan")
+    return Balanced(**given) if kind == "balanced" else Dirichlet(**given)
+
+
 @dataclass(frozen=True, eq=False)
 class Tasks:
     """Indices into features, one row per task; t tasks of k ways. Compare two by their `digest`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from likelyshot import Calibration, Result, calibrate, cli, sample_tasks
+from likelyshot.cli.display import running
 from likelyshot.features import Features
 from likelyshot.methods import METHODS
 from likelyshot.reproduce import PROTOCOLS
@@ -373,18 +375,27 @@ def test_signed_features_with_rectify(run, tmp_path):
 
 
 def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(tmp_path):
-    command = [sys.executable, "-c", "from likelyshot.cli import main; main()", "reproduce", "--tasks", "400"]
-    command += ["-o", str(tmp_path / "out")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    code = [
+        "import faulthandler, signal",
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in the background",
+        "faulthandler.dump_traceback_later(200)  # where it hangs, if it does",
+        "from likelyshot.cli import main",
+        "main()",
+    ]
+    command = [sys.executable, "-c", "\n".join(code), "reproduce", "--tasks", "400", "-o", str(tmp_path / "out")]
     cells = tmp_path / "out" / "cells"
-    deadline = time.monotonic() + 120
-    while not (cells.is_dir() and len(list(cells.glob("*.json"))) >= 2):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            deadline = time.monotonic() + 120
+            while not (cells.is_dir() and len(list(cells.glob("*.json"))) >= 2):
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=240)
+        finally:
+            process.kill()
+    assert process.returncode == 130, err
     assert "Traceback" not in err
     finished = sorted(cells.iterdir())
     assert not [path.name for path in tmp_path.rglob(".*")]
@@ -394,3 +405,22 @@ def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(tmp_path):
     assert len(json.loads(again.stdout)) == sum(len(rows) for _, rows in PROTOCOLS.values()) * 2
     assert f"{len(finished)} finished cells" in again.stderr
     assert "other data sets and" in again.stderr
+
+
+def test_a_ctrl_c_that_was_lost_is_found_at_the_next_step():
+    def work():
+        with running(False) as (_, start):
+            progress, _ = start(2)
+            progress(1)
+            with contextlib.suppress(KeyboardInterrupt):  # as Python does while it finalises an object
+                signal.raise_signal(signal.SIGINT)
+            progress(1)
+
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            work()
+        assert stopped.value.code == 130
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, handler)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import typer
@@ -49,14 +52,43 @@ def running(as_json: bool) -> Iterator[tuple[Console, Start]]:
 
     def start(total: int) -> tuple[Callable[[int], None], Callable[[str], None]]:
         task = bar.add_task("", total=total)
-        return (
-            lambda done: bar.advance(task, done),
-            lambda stage: bar.update(task, description=stage),
-        )
+
+        def advance(done: int) -> None:
+            check()
+            bar.advance(task, done)
+
+        return advance, lambda stage: bar.update(task, description=stage)
 
     try:
-        with bar:
+        with _interruptible() as check, bar:
             yield console(as_json), start
     except KeyboardInterrupt:
         typer.echo("likelyshot: stopped; every file that was written is whole", err=True)
         sys.exit(130)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[Callable[[], None]]:
+    """Give a function that raises KeyboardInterrupt if Ctrl-C was pressed and nothing came of it.
+
+    Python drops an exception that is raised while it finalises an object, and Ctrl-C can fall into that moment.
+    """
+    pressed = threading.Event()
+
+    def check() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        pressed.set()
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield check  # ignored, as by nohup, or already taken care of
+        return
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)

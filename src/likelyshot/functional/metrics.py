@@ -42,3 +42,41 @@ def task_metrics(confusion: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         recall.sum(-1) / present.sum(-1),
         f1.sum(-1) / seen.sum(-1),
     )
+
+
+def class_confusion(confusion: Tensor, classes: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Add the counts of all tasks up by class: how often true class a was taken for b, and could have been.
+
+    Shapes: confusion (t, k, k), classes (t, k) of the ways -> twice (c, c), true class first.
+
+    >>> wrong, chances = class_confusion(torch.tensor([[[1, 1], [0, 1]]]), torch.tensor([[2, 0]]), 3)
+    >>> int(wrong[2, 0]), int(chances[2, 0]), int(chances[0, 2])
+    (1, 2, 1)
+    """
+    classes = classes.long()
+    pair = (classes[:, :, None] * n_classes + classes[:, None]).reshape(-1)  # (t k k,)
+    queries = confusion.sum(-1, keepdim=True).expand_as(confusion)
+    taken, could = (
+        torch.zeros(n_classes * n_classes, dtype=torch.int64).index_add_(0, pair, counts.reshape(-1).long())
+        for counts in (confusion, queries)
+    )
+    return taken.view(n_classes, n_classes), could.view(n_classes, n_classes)
+
+
+def reliability_counts(scores: Tensor, labels: Tensor, temperature: float, bins: int = 15) -> Tensor:
+    """Count, over bins of equal width of the largest probability: the queries, its sum, and the right ones.
+
+    The probabilities are softmax(scores / temperature). Shapes: scores (..., k), labels (...) -> (3, bins), float64.
+
+    >>> reliability_counts(torch.tensor([[0.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1]), 1.0, bins=2).round(decimals=2)
+    tensor([[0.0000, 2.0000],
+            [0.0000, 1.5000],
+            [0.0000, 1.0000]], dtype=torch.float64)
+    """
+    scores = scores.reshape(-1, scores.shape[-1])
+    best, predicted = scores.max(-1)
+    top = 1 / ((scores - best[:, None]) / temperature).exp().sum(-1)
+    right = predicted == labels.reshape(-1)
+    place = (top * bins).long().clamp_max(bins - 1)
+    count = torch.bincount(place, minlength=bins).double()
+    return torch.stack([count, *(torch.bincount(place, x.double(), minlength=bins) for x in (top, right))])

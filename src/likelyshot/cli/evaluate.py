@@ -1,0 +1,135 @@
+"""The command likelyshot evaluate."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from likelyshot.cli.display import print_json, running
+from likelyshot.cli.options import (
+    AlphaOption,
+    BaseOption,
+    CalibrationOption,
+    DeviceOption,
+    FeaturesArgument,
+    JsonOption,
+    LabelsOption,
+    MethodOption,
+    NormaliseOption,
+    OverlapOption,
+    ParamOption,
+    PerClassOption,
+    Plan,
+    QueryOption,
+    RectifyOption,
+    SeedOption,
+    ShotsOption,
+    SplitOption,
+    TasksOption,
+    TotalOption,
+    ValOption,
+    WaysOption,
+)
+from likelyshot.errors import InputError
+
+
+def evaluate(
+    features: FeaturesArgument = None,
+    method: MethodOption = ["euclidean", "cosine", "mll", "mll_transductive"],  # noqa: B006
+    ways: WaysOption = 5,
+    shots: ShotsOption = [1, 5],  # noqa: B006
+    query: QueryOption = Plan.dirichlet,
+    alpha: AlphaOption = 2.0,
+    total: TotalOption = 75,
+    per_class: PerClassOption = 15,
+    tasks: TasksOption = 10_000,
+    seed: SeedOption = 0,
+    device: DeviceOption = "cpu",
+    param: ParamOption = None,
+    split: SplitOption = None,
+    labels: LabelsOption = None,
+    val: ValOption = None,
+    base: BaseOption = None,
+    calibration: CalibrationOption = None,
+    normalise: NormaliseOption = True,
+    rectify: RectifyOption = False,
+    overlap: OverlapOption = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results as JSON.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Any methods on any features, on the same tasks.
+
+    For example:
+
+        likelyshot evaluate features.safetensors --method mll cosine --shots 1 5
+
+        likelyshot evaluate F.npz --query dirichlet --alpha 1 --param lambda_max=80 -o results/f
+
+        likelyshot evaluate --method all --tasks 1000 --json > rows.json
+    """
+    with running(as_json) as (screen, start):
+        from likelyshot.binding import TEMPERATURE_TASKS, bind
+        from likelyshot.cli import inputs
+        from likelyshot.cli.tables import evaluation_table
+        from likelyshot.evaluation import evaluate as run
+        from likelyshot.files import output_folder, write_json
+        from likelyshot.results import environment
+
+        names, every = inputs.methods(method)
+        inputs.check_device(device)
+        params = inputs.params(names, param or [], normalise)
+        chosen = inputs.load(features, split, labels, rectify)
+        statistics = inputs.statistics(features, val, base, calibration, rectify, seed, device)
+        drawn = [
+            inputs.draw(chosen, tasks, ways, count, inputs.plan(query, alpha, total, per_class), seed, overlap)
+            for count in dict.fromkeys(shots)
+        ]
+        if output is not None:
+            output_folder(output, make=False)
+        fitting = min(TEMPERATURE_TASKS, tasks) if statistics.validation is not None else 0
+        progress, say = start(len(names) * len(drawn) * (tasks + fitting))
+        results, left_out = [], set()
+        for sample in drawn:
+            for name in names:
+                say(f"{sample.shots}-shot, {name}")
+                try:
+                    bound = bind(name, params[name], statistics, ways=ways, shots=sample.shots)
+                    temperature = statistics.temperature(bound, sample, progress)
+                    results.append(
+                        run(bound, chosen, sample, device=device, progress=progress, temperature=temperature)
+                    )
+                except InputError as error:
+                    if not every:
+                        raise
+                    if name not in left_out:
+                        screen.print(f"left out: {error}", style="yellow", markup=False, emoji=False)
+                    left_out.add(name)
+                    progress(tasks + fitting)
+        if not results:
+            raise InputError("no method can be evaluated on these features: see above what each of them needs")
+        rows = []
+        for result in results:
+            same = [other for other in results if other.config["shots"] == result.config["shots"]]
+            gaps = {other.method: result.minus(other) for other in inputs.references(same)}
+            minus = {name: {"mean": gap.mean, "ci95": gap.ci95} for name, gap in gaps.items()}
+            rows.append({**result.row(), "minus": minus})
+        if output is not None:
+            folder = output_folder(output)
+            for result in results:
+                result.save(folder / f"{query.value}_{result.config['shots']}shot_{result.method}.json")
+            for shots_made, made in statistics.made():
+                made.save(folder / f"calibration_{shots_made}shot.json")
+            document = {"command": sys.argv[1:], "environment": environment(), "rows": rows}
+            write_json(folder / "evaluate.json", document)
+    for sample in drawn:
+        mine = [result for result in results if result.config["shots"] == sample.shots]
+        plan = inputs.plan(query, alpha, total, per_class).describe()
+        title = f"{inputs.title(chosen)}: {ways}-way {sample.shots}-shot, {plan}, {tasks:,} tasks"
+        screen.print(evaluation_table(title, mine, inputs.references(mine)))
+    if output is not None:
+        screen.print(f"Results and configuration: {output}", soft_wrap=True)
+    if as_json:
+        print_json(rows)

@@ -1,0 +1,88 @@
+"""The command likelyshot explore."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from likelyshot.cli.display import print_json, running
+from likelyshot.cli.options import (
+    FeaturesArgument,
+    JsonOption,
+    LabelsOption,
+    NormaliseOption,
+    RectifyOption,
+    SeedOption,
+    SplitOption,
+    TasksOption,
+    WaysOption,
+)
+from likelyshot.errors import InputError
+
+
+def explore(
+    features: FeaturesArgument = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("results/explore.html"),
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for every figure as SVG, PDF and PNG.", show_default=False)
+    ] = None,
+    split: SplitOption = None,
+    labels: LabelsOption = None,
+    ways: WaysOption = 5,
+    shots: Annotated[int, typer.Option(help="Labelled examples per class, of the tasks that are scored.")] = 1,
+    tasks: TasksOption = 500,
+    seed: SeedOption = 0,
+    lambda_max: Annotated[float, typer.Option(help="Bound on the rates of MLL.")] = 40.0,
+    normalise: NormaliseOption = True,
+    rectify: RectifyOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """A page about features: are they exponential, do classes differ, and how well do the metrics separate them?
+
+    One HTML file that works offline: the histogram of any feature and class with its exponential fit, which of six
+    families fits best, how the rates differ between classes, and the scores within and between classes.
+
+    For example:
+
+        likelyshot explore
+
+        likelyshot explore F.safetensors --split val -o f.html --figures figures
+    """
+    with running(as_json) as (screen, start):
+        from likelyshot.cli import inputs
+        from likelyshot.explore import explore as run
+        from likelyshot.explore import explore_work
+        from likelyshot.explore_page import write_explore_figures, write_explore_page
+        from likelyshot.files import output_folder
+
+        chosen = inputs.load(features, split, labels, rectify)
+        if output.is_dir():
+            raise InputError(f"expected a file for the page, but {output} is a folder: write -o {output}/explore.html")
+        output_folder(output.parent, make=False)
+        if figures is not None:
+            output_folder(figures, make=False)
+        progress, say = start(explore_work(chosen, tasks))
+        say("fits and scores")
+        data = run(
+            chosen,
+            tasks=tasks,
+            ways=ways,
+            shots=shots,
+            seed=seed,
+            lambda_max=lambda_max,
+            normalise=normalise,
+            progress=progress,
+        )
+        say("page")
+        output_folder(output.parent)
+        page = write_explore_page(output, data, command=shlex.join(["likelyshot", *sys.argv[1:]]))
+        drawn = write_explore_figures(output_folder(figures), data) if figures is not None else []
+    screen.print(f"Open {page} in a browser.", soft_wrap=True, highlight=False)
+    if drawn:
+        screen.print(f"{len(drawn)} figures: {figures}", soft_wrap=True, highlight=False)
+    if as_json:
+        print_json(data)

@@ -1,0 +1,33 @@
+"""The command likelyshot list."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from likelyshot.cli.display import console, print_json
+from likelyshot.cli.options import JsonOption
+
+
+def list_methods(
+    method: Annotated[str | None, typer.Argument(help="One method, to read all about it.", show_default=False)] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The methods: what each does, needs and comes from.
+
+    For example:
+
+        likelyshot list
+
+        likelyshot list mll_transductive
+    """
+    from likelyshot.binding import about
+    from likelyshot.cli.tables import method_page, methods_table
+    from likelyshot.methods import METHODS
+
+    rows = [about(name) for name in ([method] if method is not None else METHODS)]
+    if as_json:
+        print_json(rows)
+    else:
+        console().print(methods_table(rows) if method is None else method_page(rows[0]))
