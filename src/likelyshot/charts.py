@@ -13,12 +13,17 @@ Numbers = Sequence[float]
 
 @dataclass(frozen=True)
 class Line:
-    """A curve through points (x, y)."""
+    """A curve through points (x, y); without a colour, a thin one to compare with.
+
+    `half` holds the half-widths of the intervals of y: a band is drawn, and the points are marked. Colours beyond the
+    palette begin it again, with other dashes.
+    """
 
     name: str
     x: Numbers
     y: Numbers
-    colour: int = 0
+    colour: int | None = 0
+    half: Numbers = ()
     kind: str = field(default="line", init=False)
 
 
@@ -45,6 +50,33 @@ class Bars:
 
 
 @dataclass(frozen=True)
+class Intervals:
+    """One point per label, lying, with its interval: value ± half. None is left out; marks share their labels."""
+
+    name: str
+    labels: Sequence[str]
+    values: Sequence[float | None]
+    half: Numbers
+    colour: int = 0
+    kind: str = field(default="intervals", init=False)
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points (x, y ± half), each with a label, written to its left if `written` says so: above the point or `below`."""
+
+    name: str
+    x: Numbers
+    y: Numbers
+    half: Numbers
+    labels: Sequence[str]
+    written: Sequence[bool]
+    colour: int = 0
+    below: bool = False
+    kind: str = field(default="points", init=False)
+
+
+@dataclass(frozen=True)
 class Heat:
     """A heat map: one value, or None, per row and column; `write` writes the values into the cells.
 
@@ -60,7 +92,7 @@ class Heat:
     kind: str = field(default="heat", init=False)
 
 
-Mark = Line | Steps | Bars | Heat
+Mark = Line | Steps | Bars | Intervals | Points | Heat
 
 
 @dataclass(frozen=True)
@@ -71,6 +103,22 @@ class Panel:
     y: str
     marks: Sequence[Mark]
     title: str = ""
+    log_x: bool = False
+
+
+def side_by_side(marks: Sequence[Intervals]) -> list[list[float]]:
+    """Find the place of every value along the labels: at its label, or beside the others that are there.
+
+    >>> side_by_side([Intervals("", ["a", "b"], [1, 2], [0, 0]), Intervals("", ["a", "b"], [None, 3], [0, 0])])
+    [[0.0, 0.89], [0.0, 1.11]]
+    """
+    places: list[list[float]] = [[] for _ in marks]
+    for at in range(len(marks[0].labels)):
+        here = [mark.values[at] is not None for mark in marks]
+        for number, place in enumerate(places):
+            before = sum(here[:number])
+            place.append(at + 0.22 * (before - (sum(here) - 1) / 2) if here[number] else float(at))
+    return places
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,7 @@ def evaluate(
             "seed": tasks.config["seed"],
             "overlap": tasks.config["overlap"],
             "tasks_digest": tasks.digest,
+            "range": tasks.config["range"],
             "features": [{"digest": s.digest, "dim": s.dim, **s.source} for s in sets],
             "device": str(device),
         },

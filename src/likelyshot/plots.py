@@ -1,72 +1,70 @@
-"""Pictures, drawn without a browser."""
+"""A sweep as a chart, and as a picture drawn without a browser."""
 
 from __future__ import annotations
 
-import io
-import itertools
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-
-from likelyshot.charts import COLOURS
-from likelyshot.files import write_whole
+from likelyshot.charts import COLOURS, Chart, Heat, Intervals, Line, Panel
+from likelyshot.errors import InputError
+from likelyshot.figures import write_figure
 from likelyshot.sweep import Sweep
+
+MOST_WRITTEN = 10  # columns of a heat map whose values fit into its cells
 
 
 def draw_sweep(sweep: Sweep, path: str | Path) -> Path:
-    """Draw a sweep as curves with 95 % bands (one parameter) or as a heat map (two); the suffix names the format."""
-    panels = sorted({row["shots"] for row in sweep.rows})
-    wide = len(sweep.grid) == 2
-    figure = Figure(figsize=(6.4 if not wide else 1.5 + 4.5 * len(panels), 4.2), layout="constrained")
-    if wide:
-        for position, shots in enumerate(panels, 1):
-            _heat_map(figure.add_subplot(1, len(panels), position), sweep, shots)
+    """Draw a sweep as a picture: the suffix names the format, svg, pdf or png."""
+    return write_figure(path, sweep_chart(sweep))
+
+
+def sweep_chart(sweep: Sweep, name: str = "sweep") -> Chart:
+    """Describe a sweep: accuracy over one parameter, with 95 % intervals, or a heat map for every number of shots.
+
+    >>> same = {"shots": 1, "ways": 5, "tasks": 9, "mean": 0.5, "ci95": 0.1}
+    >>> rows = [{"point": {"lambda_max": x}, **same} for x in (1, 2)]
+    >>> sweep_chart(Sweep("mll", {"lambda_max": [1, 2]}, rows, {})).panels[0].marks[0].y
+    [50.0, 50.0]
+    """
+    if len(sweep.grid) not in (1, 2):
+        raise InputError(f"a sweep draws one or two parameters, got {len(sweep.grid)}: fix the others")
+    shots = sorted({row["shots"] for row in sweep.rows})
+    first = sweep.rows[0]
+    protocol = f"{sweep.method}: {first['ways']}-way, {first['tasks']:,} tasks each"
+    best = ", ".join(f"{key} = {_tick(value)}" for key, value in sweep.best().items())
+    over = " and ".join(sweep.grid)
+    if len(sweep.grid) == 2:
+        panels, shown = [_heat(sweep, count) for count in shots], "brighter is better"
     else:
-        _curves(figure.add_subplot(), sweep, panels)
-    protocol = f"{sweep.rows[0]['ways']}-way, {sweep.rows[0]['tasks']:,} tasks each"
-    figure.suptitle(f"{sweep.method}: {protocol}", fontsize=11)
-    picture = io.BytesIO()
-    with rc_context({"svg.hashsalt": "likelyshot", "svg.fonttype": "none"}):
-        figure.savefig(picture, format=Path(path).suffix.lstrip(".") or "svg", dpi=150, metadata={"Date": None})
-    return write_whole(path, picture.getvalue())
+        panels, shown = [_curves(sweep, shots, protocol)], "with 95 % intervals"
+    caption = f"Accuracy in % over {over}, {shown}; {protocol}. Best over the shots: {best}."
+    return Chart(name, f"{sweep.method} over {over}", caption, panels)
 
 
-def _curves(axes, sweep: Sweep, panels: list[int]) -> None:  # type: ignore[no-untyped-def]
+def _curves(sweep: Sweep, shots: list[int], title: str) -> Panel:
     ((key, values),) = sweep.grid.items()
-    at = np.arange(len(values)) if any(isinstance(v, str | bool | tuple) for v in values) else np.array(values)
-    for colour, shots in zip(itertools.cycle(COLOURS), panels, strict=False):
-        rows = [row for row in sweep.rows if row["shots"] == shots]
-        mean = 100 * np.array([row["mean"] for row in rows])
-        ci95 = 100 * np.array([row["ci95"] for row in rows])
-        axes.fill_between(at, mean - ci95, mean + ci95, color=colour, alpha=0.2, linewidth=0)
-        axes.plot(at, mean, "o-", color=colour, markersize=4)
-        axes.annotate(f"{shots}-shot", (at[-1], mean[-1]), xytext=(6, 0), textcoords="offset points", color=colour)
-    axes.set_xticks(at, [_tick(value) for value in values])
-    axes.set_xlabel(key)
-    axes.set_ylabel("accuracy, %")
-    axes.margins(x=0.12)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    words = any(isinstance(value, str | bool | tuple | list) for value in values)
+    marks: list[Line | Intervals] = []
+    for colour, count in enumerate(shots):
+        rows = [row for row in sweep.rows if row["shots"] == count]
+        mean, half = ([100 * row[figure] for row in rows] for figure in ("mean", "ci95"))
+        if words:
+            marks.append(
+                Intervals(f"{count}-shot", [_tick(value) for value in values], mean, half, colour % len(COLOURS))
+            )
+        else:
+            marks.append(Line(f"{count}-shot", values, mean, colour, half))
+    return Panel("accuracy, %", key, marks, title) if words else Panel(key, "accuracy, %", marks, title)
 
 
-def _heat_map(axes, sweep: Sweep, shots: int) -> None:  # type: ignore[no-untyped-def]
+def _heat(sweep: Sweep, shots: int) -> Panel:
     (down, rows), (across, columns) = sweep.grid.items()
-    table = np.array([100 * row["mean"] for row in sweep.rows if row["shots"] == shots])
-    table = table.reshape(len(rows), len(columns))
-    image = axes.imshow(table, cmap="cividis", aspect="auto", origin="lower")
-    middle = (table.min() + table.max()) / 2
-    for i, j in np.ndindex(table.shape):
-        shade = "black" if table[i, j] > middle else "white"
-        axes.text(j, i, f"{table[i, j]:.1f}", ha="center", va="center", color=shade, fontsize=7)
-    axes.set_xticks(range(len(columns)), [_tick(value) for value in columns])
-    axes.set_yticks(range(len(rows)), [_tick(value) for value in rows])
-    axes.set_xlabel(across)
-    axes.set_ylabel(down)
-    axes.set_title(f"{shots}-shot accuracy, %", fontsize=10)
-    axes.figure.colorbar(image, ax=axes)
+    means = [100 * row["mean"] for row in sweep.rows if row["shots"] == shots]
+    table = [means[i : i + len(columns)] for i in range(0, len(means), len(columns))]
+    names, heads = ([_tick(value) for value in values] for values in (rows, columns))
+    heat = Heat("accuracy, %", names, heads, table, write=len(columns) <= MOST_WRITTEN)
+    return Panel(across, down, [heat], f"{shots}-shot accuracy, %")
 
 
-def _tick(value: object) -> str:
+def _tick(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

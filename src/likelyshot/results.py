@@ -96,7 +96,7 @@ class Result:
         Reliability and confused classes stay those of all tasks.
         """
         kept = {name: getattr(self, name)[:n_tasks] for name in PER_TASK}
-        config = {**self.config, "tasks": n_tasks, "tasks_digest": tasks_digest}
+        config = {**self.config, "tasks": n_tasks, "tasks_digest": tasks_digest, "range": [0, n_tasks, 1]}
         return replace(self, **kept, config=config, seconds=self.seconds * n_tasks / len(self.accuracy))
 
     def row(self) -> dict[str, Any]:

@@ -41,12 +41,13 @@ class Sweep:
         means = [row["mean"] for row in self.rows if all(row["point"][key] == point[key] for key in point)]
         return float(sum(means) / len(means))
 
-    def save(self, path: str | Path) -> Path:
-        """Write as JSON."""
+    def save(self, path: str | Path, command: Sequence[str] = ()) -> Path:
+        """Write as JSON, with the command that made it."""
         return write_json(
             path,
             {
                 "format": FORMAT,
+                "command": list(command),
                 "method": self.method,
                 "grid": {key: list(values) for key, values in self.grid.items()},
                 "best": self.best(),

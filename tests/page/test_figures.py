@@ -6,10 +6,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from likelyshot.charts import COLOURS, Chart, Heat, Line, Panel, Steps
+from likelyshot.charts import COLOURS, Chart, Heat, Intervals, Line, Panel, Points, Steps
 from likelyshot.errors import InputError
 from likelyshot.explore_page import write_explore_figures
-from likelyshot.figures import draw, write_figures
+from likelyshot.figures import SYMBOLS, draw, write_figure, write_figures
 
 NAMES = ("features", "families", "behind", "rates", "scores", "correlations", "agreement")
 SIGNS = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}
@@ -60,3 +60,49 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
         write_figures(tmp_path / "file", [])
+
+
+def test_lines_beyond_the_palette_differ_by_their_dashes():
+    panel = Panel("x", "y", [Line(str(i), [0, 1], [0, i], i) for i in range(25)])
+    lines = draw(Chart("c", "", "", [panel])).axes[0].lines
+    assert len({f"{line.get_color()} {line._dash_pattern}" for line in lines}) == 25
+
+
+def test_intervals_are_where_their_values_are():
+    marks = [
+        Intervals("a", ["x", "y", "z"], [1.0, None, 3.0], [0.5, 0.0, 0.25], 0),
+        Intervals("b", ["x", "y", "z"], [None, 2.0, 4.0], [0.0, 0.1, 0.1], 2),
+    ]
+    axes = draw(Chart("c", "", "", [Panel("x", "", marks)])).axes[0]
+    first, second = axes.containers
+    assert first.lines[2][0].get_segments()[0].tolist() == [[0.5, 0.0], [1.5, 0.0]]
+    assert first.lines[2][0].get_segments()[-1][:, 0].tolist() == [2.75, 3.25]
+    assert second.lines[0].get_ydata().tolist() == pytest.approx([0, 1, 2.11])
+    assert first.lines[0].get_ydata()[2] == pytest.approx(1.89)  # beside the other
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y", "z"]
+    assert axes.yaxis_inverted()
+    assert {line.lines[0].get_marker() for line in axes.containers} == {SYMBOLS[0], SYMBOLS[2]}
+
+
+def test_points_on_a_logarithmic_axis_have_numbers_and_chosen_labels(tmp_path):
+    points = Points("p", [0.05, 30.0], [1.0, 2.0], [0.1, 0.1], ["one $x$", "two"], [True, False])
+    chart = Chart("c", "", "", [Panel("ms", "y", [points], log_x=True)])
+    found = texts(write_figure(tmp_path / "c.svg", chart))
+    assert {"0.1", "1", "10", "one $x$"} <= set(found)
+    assert "two" not in found
+    assert not any("mathdefault" in text for text in found)
+
+
+def test_only_histograms_begin_at_zero():
+    line, steps = Line("a", [0, 1], [5, 6]), Steps("b", [0, 1], [5])
+    from_zero = [draw(Chart("c", "", "", [Panel("", "", [mark])])).axes[0].get_ylim()[0] for mark in (line, steps)]
+    assert from_zero[0] > 4
+    assert from_zero[1] == 0
+
+
+def test_one_figure_in_the_format_of_its_suffix(tmp_path):
+    chart = Chart("c", "", "", [Panel("x", "y", [Line("a", [0, 1], [1, 2], 0, [0.1, 0.2])])])
+    for suffix, sign in SIGNS.items():
+        assert write_figure(tmp_path / f"c.{suffix}", chart).read_bytes().startswith(sign)
+    with pytest.raises(InputError, match="got 'c'"):
+        write_figure(tmp_path / "c", chart)

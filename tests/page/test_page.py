@@ -9,11 +9,16 @@ import re
 
 import pytest
 
-from likelyshot.charts import Bars, Chart, Heat, Line, Panel, Steps, Table
+from likelyshot.charts import Bars, Chart, Heat, Intervals, Line, Panel, Points, Steps, Table, side_by_side
 from likelyshot.errors import InputError
 from likelyshot.page import Page, Section, in_script, render, write_page
 
 NASTY = "</script><script>alert(1)</script><!-- & \u2028\u2029 \\ \" ' <b>é"
+
+INTERVALS = [
+    Intervals("a", ["2020-01-01", NASTY], [1, 2], [0.5, 0.2], 0),
+    Intervals("b", ["2020-01-01", NASTY], [None, 3], [0, 0.2], 2),
+]
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +33,9 @@ def page() -> Page:
             Panel("x", "", [Bars("bars", ["2020-01-01", NASTY], [1, 2]), Line("rule", [1, 1], [-0.5, 1.5], 1)]),
             Panel("x", "", [Heat("unit", ["1", NASTY], ["7", "8"], [[None, 1.0], [2.0, 3.0]])]),
             Panel("x", "", [Heat("unit", ["1", "2"], ["7", "8"], [[None, 1.0], [2.0, 3.0]], write=True)]),
+            Panel("x", "", [*INTERVALS, Line("", [2, 2], [-0.6, 1.6], None)]),
+            Panel("ms", "%", [Points("p", [0.05, 30], [80, 90], [1, 2], [NASTY, "two"], [True, False])], log_x=True),
+            Panel("x", "y", [Line("swept", [1, 2], [80, 90], 7, [1, 2])]),
         ],
     )
     table = Table(NASTY, ["name", "value"], [[NASTY, "1"]])
@@ -80,7 +88,7 @@ def test_a_folder_is_refused(page, tmp_path):
 def test_every_mark_is_drawn_and_nothing_complains(browser, page, tmp_path, width, dark):
     browser.open(write_page(tmp_path / "page.html", page), width, dark)
     assert browser.complaints == []
-    assert browser.run("document.querySelectorAll('.plot .main-svg').length") >= 4
+    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == 7
     assert browser.run("document.title") == NASTY
     for query in (
         "h1",
@@ -111,3 +119,64 @@ def test_the_policy_stops_scripts_and_eval(browser, page, tmp_path):
     browser.run("setTimeout('window.broken = 1', 0)")
     assert browser.run("new Promise(done => setTimeout(() => done(typeof window.broken), 50))") == "undefined"
     assert any("Content Security Policy" in complaint for complaint in browser.complaints)
+
+
+def plot(number):
+    return f"document.querySelectorAll('.plot')[{number}]"
+
+
+def test_intervals_points_and_bands_show_their_data(browser, page, tmp_path):
+    browser.open(write_page(tmp_path / "page.html", page))
+    intervals = browser.run(f"{plot(4)}.data.slice(0, 2).map(t => [t.x, t.y, t.error_x.array])")
+    for (x, y, half), mark, places in zip(intervals, INTERVALS, side_by_side(INTERVALS), strict=True):
+        assert (x, half) == (mark.values, mark.half)
+        assert y == pytest.approx(places)  # where figures put them
+    browser.run(f"Plotly.Fx.hover({plot(4)}, [{{curveNumber: 1, pointNumber: 1}}])")
+    assert NASTY[:20] in browser.run(f"{plot(4)}.querySelector('.hoverlayer').textContent")
+
+    assert browser.run(f"{plot(5)}.layout.xaxis.type") == "log"
+    assert {"0.1", "1", "10"} <= set(browser.run(f"[...{plot(5)}.querySelectorAll('.xtick')].map(t => t.textContent)"))
+    labels = browser.run(f"[...{plot(5)}.querySelectorAll('.textpoint')].map(t => t.textContent)")
+    assert any(label.startswith("</script>") for label in labels)
+    assert "two" not in labels
+
+    band, line = browser.run(f"{plot(6)}.data.map(t => ({{x: t.x, y: t.y, mode: t.mode, fill: t.fill || ''}}))")
+    assert (band["x"], band["y"], band["fill"]) == ([1, 2, 2, 1], [81, 92, 88, 79], "toself")
+    assert (line["x"], line["y"], line["mode"]) == ([1, 2], [80, 90], "lines+markers")
+    assert browser.complaints == []
+
+
+def alike(count):
+    charts = [Chart(f"c-{i}", "", "caption", [Panel("x", "y", [Line("", [0, 1], [0, i + 1])])]) for i in range(count)]
+    return [Section(f"{NASTY} {i}", [], [chart], choice="Setting") for i, chart in enumerate(charts)]
+
+
+def shown(browser):
+    return browser.run("[...document.querySelectorAll('main > section')].map(s => s.offsetHeight > 0)")
+
+
+def test_many_sections_that_are_alike_are_chosen_from_a_list(browser, tmp_path):
+    sections = [Section("first", [], []), *alike(6), Section("last", [], [])]
+    browser.open(write_page(tmp_path / "page.html", Page("p", [], sections, {}, "c")))
+    assert shown(browser) == [True, True, *[False] * 5, True, True]
+    assert browser.texts("label[for=choice]") == ["Setting"]
+    assert browser.texts("#choice option") == [f"{NASTY} {i}" for i in range(6)]
+    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == 1
+    browser.enter("#choice", 3, "change")
+    assert shown(browser) == [True, *[False] * 3, True, *[False] * 2, True, True]
+    assert browser.run("document.querySelector('#c-3 .plot').data[0].y") == [0, 4]
+    assert browser.run("document.querySelector('#c-3 .plot').offsetWidth") > 500
+    browser.run("document.querySelector('nav a[href=\"#section-7\"]').click()")
+    browser.until(lambda: shown(browser)[6], "the section of the link", 10)
+    assert browser.run("document.querySelector('#choice').value") == "5"
+    assert browser.complaints == []
+    browser.dark(True)
+    browser.until(
+        lambda: browser.run("document.querySelector('#c-5 .plot').layout.font.color") == "#e6e8eb", "dark plots", 10
+    )
+    while browser.run("document.activeElement.id") != "choice":
+        browser.key("Tab")
+    assert browser.run("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    browser.key("ArrowUp")
+    browser.until(lambda: shown(browser)[5], "the section before", 10)
+    assert browser.complaints == []

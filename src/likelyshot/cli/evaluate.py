@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -57,7 +58,9 @@ def evaluate(
     normalise: NormaliseOption = True,
     rectify: RectifyOption = False,
     overlap: OverlapOption = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results as JSON.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for the results as JSON, and report.html.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Any methods on any features, on the same tasks.
@@ -76,6 +79,7 @@ def evaluate(
         from likelyshot.cli.tables import evaluation_table
         from likelyshot.evaluation import evaluate as run
         from likelyshot.files import output_folder, write_json
+        from likelyshot.report import load_runs, report, write_report_page
         from likelyshot.results import environment
 
         names, every = inputs.methods(method)
@@ -124,12 +128,17 @@ def evaluate(
                 made.save(folder / f"calibration_{shots_made}shot.json")
             document = {"command": sys.argv[1:], "environment": environment(), "rows": rows}
             write_json(folder / "evaluate.json", document)
+            say("report")
+            found = load_runs([folder])
+            data = report(found.results, found.sweeps, found.made_by)
+            write_report_page(folder / "report.html", data, command=shlex.join(["likelyshot", *sys.argv[1:]]))
     for sample in drawn:
         mine = [result for result in results if result.config["shots"] == sample.shots]
         plan = inputs.plan(query, alpha, total, per_class).describe()
         title = f"{inputs.title(chosen)}: {ways}-way {sample.shots}-shot, {plan}, {tasks:,} tasks"
         screen.print(evaluation_table(title, mine, inputs.references(mine)))
     if output is not None:
-        screen.print(f"Results and configuration: {output}", soft_wrap=True)
+        said = f"Results, configuration and report.html, a page about them: {output}"
+        screen.print(said, soft_wrap=True, markup=False, emoji=False)
     if as_json:
         print_json(rows)

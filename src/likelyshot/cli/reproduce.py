@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +42,7 @@ def reproduce(
         from likelyshot.cli import inputs
         from likelyshot.cli.tables import reproduction_tables, sweep_table, to_markdown
         from likelyshot.files import write_whole
+        from likelyshot.report import load_runs, report, write_report_page
         from likelyshot.reproduce import reproduce as run
         from likelyshot.reproduce import rows, total_work
 
@@ -59,11 +61,14 @@ def reproduce(
         )
         tables = [sweep_table("MLL on the validation classes, balanced", done.sweep), *reproduction_tables(done)]
         write_whole(done.folder / "tables.md", "\n\n".join(map(to_markdown, tables)).encode() + b"\n")
+        say("report")
+        data = report(list(done.results.values()), [done.sweep], load_runs([done.folder]).made_by)
+        write_report_page(done.folder / "report.html", data, command=shlex.join(["likelyshot", *sys.argv[1:]]))
     for table in tables:
         screen.print(table)
     kept = f" ({done.reused} finished cells taken from there; --fresh computes them anew)" if done.reused else ""
     screen.print(
-        f"Results, configuration, plot and these tables as Markdown: {done.folder}{kept}",
+        f"Results, configuration, these tables as Markdown, and report.html, a page about it all: {done.folder}{kept}",
         highlight=False,
         soft_wrap=True,
         markup=False,

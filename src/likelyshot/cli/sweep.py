@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -107,7 +108,7 @@ def sweep(
             progress=progress,
         )
         folder = output_folder(output)
-        swept.save(folder / "sweep.json")
+        swept.save(folder / "sweep.json", sys.argv[1:])
         draw_sweep(swept, folder / "sweep.svg")
     plan = inputs.plan(query, alpha, total, per_class).describe()
     screen.print(sweep_table(f"{names[0]} on {inputs.title(chosen)}: {plan}", swept))

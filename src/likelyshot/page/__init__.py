@@ -32,11 +32,15 @@ class Histograms:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, paragraphs, and what they speak of."""
+    """A heading, paragraphs, and what they speak of.
+
+    Sections with a `choice` are alike: where there are many of them, the reader chooses one from a list of that name.
+    """
 
     title: str
     text: Sequence[str]
     parts: Sequence[Chart | Table | Histograms]
+    choice: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 // Builds the page from its data. Texts become text nodes, never markup; what plotly shows goes through plain().
 
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"]; // lines differ by more than colour
+const SYMBOLS = ["circle", "diamond", "square", "triangle-up", "triangle-down"]; // and so do points
+const MANY_SECTIONS = 4; // of which the reader chooses one, beyond that they are chosen from a list
 const BUTTONS = [["toImage", "resetScale2d"]]; // these only: plotly has others that send charts away
 const scheme = window.matchMedia("(prefers-color-scheme: dark)");
 const page = JSON.parse(document.getElementById("data").textContent);
@@ -29,15 +31,37 @@ function digits(value) {
 }
 
 function colour(index, opacity = 1) {
-  const hex = page.colours[scheme.matches ? "dark" : "light"][index];
+  const palette = page.colours[scheme.matches ? "dark" : "light"];
+  const hex = palette[index % palette.length];
   const [r, g, b] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
   return `rgba(${r}, ${g}, ${b}, ${opacity})`;
 }
 
+function ink(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function plusMinus(value, half) {
+  return half > 0 ? `${value.toFixed(2)} ± ${half.toFixed(2)}` : digits(value);
+}
+
+// The dash of a colour; when the palette begins again, another.
+function dash(index) {
+  return DASHES[(index + Math.floor(index / DASHES.length)) % DASHES.length];
+}
+
 const traces = {
-  line: (mark) => ({
-    type: "scatter", mode: "lines", x: mark.x, y: mark.y,
-    line: { color: colour(mark.colour), width: 2.5, dash: DASHES[mark.colour] },
+  line: (mark) => (mark.colour === null ? {
+    type: "scatter", mode: "lines", x: mark.x, y: mark.y, hoverinfo: "skip", line: { color: ink("--quiet"), width: 1 },
+  } : {
+    type: "scatter", mode: mark.half?.length ? "lines+markers" : "lines", x: mark.x, y: mark.y,
+    line: { color: colour(mark.colour), width: 2.5, dash: dash(mark.colour) },
+    marker: { size: 7, symbol: SYMBOLS[mark.colour % SYMBOLS.length] },
+  }),
+  band: (mark) => ({
+    type: "scatter", mode: "lines", x: [...mark.x, ...mark.x.toReversed()], line: { width: 0 },
+    y: [...mark.y.map((y, i) => y + mark.half[i]), ...mark.y.map((y, i) => y - mark.half[i]).reverse()],
+    fill: "toself", fillcolor: colour(mark.colour, 0.13), hoverinfo: "skip",
   }),
   steps: (mark) => ({
     type: "scatter", mode: "lines", x: mark.edges, y: [...mark.heights, mark.heights.at(-1)],
@@ -49,6 +73,22 @@ const traces = {
     text: mark.values.map(digits), textposition: "outside", cliponaxis: false, textangle: 0,
     hovertext: mark.labels.map((label, i) => `${plain(label)}: ${digits(mark.values[i])}`), hoverinfo: "text+name",
     marker: { color: colour(mark.colour) },
+  }),
+  intervals: (mark) => ({
+    type: "scatter", mode: "markers", x: mark.values, y: mark.places,
+    error_x: { type: "data", array: mark.half, color: colour(mark.colour), thickness: 2, width: 0 },
+    marker: { color: colour(mark.colour), size: 9, symbol: SYMBOLS[mark.colour] },
+    hovertext: mark.labels.map((label, i) =>
+      mark.values[i] === null ? "" : `${plain(label)}: ${plusMinus(mark.values[i], mark.half[i])}`), hoverinfo: "text",
+  }),
+  points: (mark, narrow) => ({
+    type: "scatter", mode: "markers+text", x: mark.x, y: mark.y,
+    error_y: { type: "data", array: mark.half, color: colour(mark.colour), thickness: 1.5, width: 0 },
+    marker: { color: colour(mark.colour), size: 10, symbol: SYMBOLS[mark.colour] },
+    text: mark.labels.map((label, i) => (mark.written[i] && !(narrow && mark.below) ? plain(short(label, 40)) : "")),
+    textposition: mark.below ? "bottom left" : "top left",
+    hovertext: mark.labels.map((label, i) =>
+      `${plain(label)}: ${plusMinus(mark.y[i], mark.half[i])} at ${digits(mark.x[i])}`), hoverinfo: "text",
   }),
   heat: (mark) => ({
     type: "heatmap", z: mark.values, x: mark.columns.map((_, i) => i), y: mark.rows.map((_, i) => i),
@@ -68,12 +108,32 @@ function ticks(labels, room, most) {
   return { tickvals: shown, ticktext: shown.map((i) => plain(short(labels[i], most))), showgrid: false, zeroline: false };
 }
 
+// Where the values of marks that share labels stand: at their label, or beside the others that are there.
+function sideBySide(marks) {
+  return marks.map((mark, number) => mark.values.map((value, at) => {
+    const here = marks.map((other) => other.values[at] !== null);
+    const before = here.slice(0, number).filter(Boolean).length;
+    return value === null ? at : at + 0.22 * (before - (here.filter(Boolean).length - 1) / 2);
+  }));
+}
+
+// A logarithmic axis with 1, 2 and 5 of every power of ten, or the powers alone, and room for labels to the left.
+function logAxis(values) {
+  const [low, high] = [Math.log10(Math.min(...values)), Math.log10(Math.max(...values))];
+  const span = Math.max(high - low, 0.5);
+  const steps = span > 2.5 ? [1] : [1, 2, 5];
+  const powers = Array.from({ length: Math.ceil(span) + 4 }, (_, i) => Math.floor(low) - 1 + i);
+  const tickvals = powers.flatMap((power) => steps.map((step) => Number(`${step}e${power}`)));
+  return { type: "log", range: [low - 0.3 * span, high + 0.1 * span], tickvals, ticktext: tickvals.map(String) };
+}
+
 function drawPanel(element, panel) {
+  if (element.closest("[hidden]")) return; // drawn when it is shown
   const first = panel.marks[0] ?? { kind: "nothing" };
   const named = panel.marks.filter((mark) => mark.name);
   const width = element.clientWidth;
   const narrow = width < 480;
-  const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const room = narrow ? 18 : width < 800 ? 32 : 56; // letters of a label
   const axis = (title) => ({
     title: { text: plain(title), standoff: 8 }, automargin: true, gridcolor: ink("--grid"), zerolinecolor: ink("--grid"),
     hoverformat: ".4~g", fixedrange: narrow, // a finger that slides over a chart scrolls the page
@@ -89,7 +149,7 @@ function drawPanel(element, panel) {
   if (first.kind === "bars") {
     const series = panel.marks.filter((mark) => mark.kind === "bars");
     layout.height = 90 + first.labels.length * (14 + 18 * series.length);
-    Object.assign(layout.yaxis, ticks(first.labels, Infinity, narrow ? 18 : 32), { autorange: "reversed" });
+    Object.assign(layout.yaxis, ticks(first.labels, Infinity, room), { autorange: "reversed" });
     Object.assign(layout.xaxis, { range: [0, 1.18 * Math.max(1e-9, ...series.flatMap((mark) => mark.values))] });
     layout.legend.traceorder = "normal";
   } else if (first.kind === "heat") {
@@ -97,11 +157,23 @@ function drawPanel(element, panel) {
     layout.height = 130 + first.rows.length * row;
     Object.assign(layout.yaxis, ticks(first.rows, (first.rows.length * row) / 13, narrow ? 16 : 28), { autorange: "reversed" });
     Object.assign(layout.xaxis, ticks(first.columns, width / 60, 12), { tickangle: 0 });
-  } else {
+  } else if (first.kind === "intervals") {
+    const rows = first.labels.length;
+    layout.height = 100 + 24 * rows;
+    Object.assign(layout.yaxis, ticks(first.labels, Infinity, room), { range: [rows - 0.4, -0.6] });
+  } else if (panel.marks.some((mark) => mark.kind === "steps")) {
     layout.yaxis.rangemode = "tozero";
   }
-  const drawn = panel.marks.map((mark) => ({
-    ...traces[mark.kind](mark), name: plain(short(mark.name || "", narrow ? 40 : 60)), showlegend: Boolean(mark.name),
+  if (panel.marks.some((mark) => mark.kind === "points")) layout.height = 400; // room for labels
+  if (panel.log_x) Object.assign(layout.xaxis, logAxis(panel.marks.flatMap((mark) => mark.x)));
+  const series = panel.marks.filter((mark) => mark.kind === "intervals");
+  const places = sideBySide(series);
+  const marks = panel.marks.flatMap((mark) => {
+    if (mark.kind === "intervals") return [{ ...mark, places: places[series.indexOf(mark)] }];
+    return mark.kind === "line" && mark.half?.length ? [{ ...mark, kind: "band", name: "" }, mark] : [mark];
+  });
+  const drawn = marks.map((mark) => ({
+    ...traces[mark.kind](mark, narrow), name: plain(short(mark.name || "", narrow ? 40 : 60)), showlegend: Boolean(mark.name),
   }));
   Plotly.react(element, drawn, layout, { displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtons: BUTTONS });
 }
@@ -125,13 +197,35 @@ const parts = {
   table(part) {
     const head = make("tr", "", {}, ...part.head.map((text) => make("th", text, { scope: "col" })));
     const rows = part.rows.map(([name, ...cells]) =>
-      make("tr", "", {}, make("th", name, { scope: "row" }), ...cells.map((text) => make("td", text))));
+      make("tr", "", {}, make("th", name, { scope: "row" }), ...cells.map((text) => make("td", text, text.length < 24 ? { class: "short" } : {}))));
     const table = make("table", "", {}, make("thead", "", {}, head), make("tbody", "", {}, ...rows));
     const box = make("div", "", { class: "scroll", role: "region", tabindex: "0", "aria-label": part.caption }, table);
     return make("figure", "", {}, make("figcaption", part.caption), box);
   },
   histograms,
 };
+
+// One of many sections at a time: a list to choose from, and addresses that choose.
+function chooser(label, sections) {
+  const names = sections.map((section, i) => make("option", section.querySelector("h2").textContent, { value: i }));
+  const list = make("select", "", { id: "choice" }, ...names);
+  function choose(chosen) {
+    sections.forEach((section, i) => { section.hidden = i !== chosen; });
+    list.value = chosen;
+    drawAll();
+  }
+  function follow() {
+    const chosen = sections.findIndex((section) => `#${section.id}` === window.location.hash);
+    if (chosen < 0) return;
+    choose(chosen);
+    sections[chosen].scrollIntoView();
+  }
+  list.addEventListener("change", () => choose(Number(list.value)));
+  window.addEventListener("hashchange", follow);
+  choose(0);
+  follow();
+  return make("div", "", { class: "row choice" }, make("label", label, { for: list.id }), list);
+}
 
 function build() {
   document.title = page.title;
@@ -143,10 +237,14 @@ function build() {
     make("ul", "", { id: "summary" }, ...page.summary.map((text) => make("li", text))),
     make("nav", "", { "aria-label": "Sections" }, make("ol", "", {}, ...links)),
   );
-  page.sections.forEach((section, i) => {
-    main.append(make("section", "", { id: `section-${i + 1}` }, make("h2", section.title),
+  const sections = page.sections.map((section, i) =>
+    make("section", "", { id: `section-${i + 1}` }, make("h2", section.title),
       ...section.text.map((text) => make("p", text)), ...section.parts.map((part) => parts[part.kind](part))));
-  });
+  main.append(...sections);
+  const alike = sections.filter((_, i) => page.sections[i].choice);
+  if (alike.length > MANY_SECTIONS) {
+    alike[0].before(chooser(page.sections.find((section) => section.choice).choice, alike));
+  }
   const settings = { caption: "Settings", head: ["setting", "value"], rows: Object.entries(page.settings) };
   main.append(make("section", "", { id: "settings" }, make("h2", "How this page was made"),
     make("pre", "", {}, make("code", page.command)), parts.table(settings)));
@@ -159,6 +257,7 @@ async function loadPlotly() {
 }
 
 function drawAll() {
+  if (!window.Plotly) return; // not yet there
   for (const draw of drawings) draw();
 }
 

@@ -1,0 +1,204 @@
+"""What results say, setting by setting: who wins, by how much, how fast, how well calibrated, and what is confused.
+
+`report` gives plain data, ready for JSON; report_page draws them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from likelyshot import published
+from likelyshot.errors import InputError
+from likelyshot.report.comparison import accuracy_by_share, differences, pareto, share_edges, winner
+from likelyshot.results import Result
+from likelyshot.sweep import Sweep
+from likelyshot.tasks import Balanced, Dirichlet, plan_from
+
+REFERENCES = ("mll", "mll_transductive")
+#: Tables of the paper by their protocol, 5-way with 1 or 5 shots: where they are, their digits, their rows.
+PUBLISHED = {
+    Balanced(15): ("Table I", 2, published.INDUCTIVE),
+    Dirichlet(75, 2.0): ("Tables IV and V", 1, published.IMBALANCED),
+}
+
+
+def report(
+    results: Sequence[Result], sweeps: Sequence[Sweep] = (), made_by: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Compare results with the same features, ways, shots, queries and seed; sweeps are shown as they are.
+
+    `made_by` tells the command and the environment of runs (see `load_runs`). Shares stay fractions.
+
+    >>> import torch
+    >>> from likelyshot import Features, evaluate, sample_tasks
+    >>> from likelyshot.methods import METHODS
+    >>> vectors = torch.rand(60, 4, generator=torch.Generator().manual_seed(0))
+    >>> features = Features.from_arrays(vectors, [f"class {i % 3}" for i in range(60)])
+    >>> tasks = sample_tasks(features.labels, n_tasks=20, ways=3, shots=1, query=Balanced(5), seed=0)
+    >>> data = report([evaluate(METHODS[name], features, tasks) for name in ("mll", "cosine")])
+    >>> data["settings"][0]["protocol"], data["settings"][0]["references"]
+    ('3-way 1-shot, balanced, 5 per class', ['mll'])
+    """
+    if not results and not sweeps:
+        raise InputError("expected at least one result or sweep to report, got none: give a run")
+    groups: dict[tuple[Any, ...], list[Result]] = {}
+    for result in results:
+        groups.setdefault(_key(result), []).append(result)
+    settings = [_setting(groups[key]) for key in sorted(groups)]
+    for setting, title, name in zip(settings, _titles(settings), _file_names(settings), strict=True):
+        setting |= {"title": title, "name": name}
+    shown = [{"method": s.method, "grid": dict(s.grid), "rows": list(s.rows), "config": dict(s.config)} for s in sweeps]
+    return {"settings": settings, "sweeps": shown, "made_by": [dict(run) for run in made_by]}
+
+
+def _key(result: Result) -> tuple[Any, ...]:
+    config = result.config
+    digests = tuple(str(features.get("digest", "")) for features in config["features"])
+    query = json.dumps(config["query"], sort_keys=True)
+    return (
+        digests,
+        config["query"]["plan"],
+        query,
+        config["ways"],
+        config["shots"],
+        config["seed"],
+        bool(config.get("overlap", False)),
+    )
+
+
+def _setting(results: Sequence[Result]) -> dict[str, Any]:
+    """Compare the results of one setting, best first."""
+    distinct = _distinct(results)
+    named = {name: distinct[name] for name in sorted(distinct, key=lambda name: -distinct[name].mean)}
+    longest = max(named.values(), key=lambda result: len(result.accuracy))
+    edges = share_edges(longest.largest_share)
+    rows = [{**_row(name, result), "by_share": accuracy_by_share(result, edges)} for name, result in named.items()]
+    for row, on_front in zip(rows, pareto([row["ms"] for row in rows], [row["mean"] for row in rows]), strict=True):
+        row["front"] = on_front
+    references = _references(named)
+    config = longest.config
+    overlap = ", queries may repeat the support" if config.get("overlap") else ""
+    return {
+        "features": [dict(features) for features in config["features"]],
+        "source": _source(config["features"]),
+        "protocol": f"{config['ways']}-way {config['shots']}-shot, {plan_from(config['query']).describe()}{overlap}",
+        **{key: config[key] for key in ("ways", "shots", "query", "seed", "tasks_digest")},
+        "tasks": len(longest.accuracy),
+        "rows": rows,
+        "winner": winner(named),
+        "references": references,
+        "differences": {reference: differences(named, reference) for reference in references},
+        "published": _published(config),
+    }
+
+
+def _row(name: str, result: Result) -> dict[str, Any]:
+    bins = zip(*(result.reliability[key] for key in ("count", "confidence", "correct")), strict=True)
+    return {
+        "name": name,
+        "method": result.method,
+        "params": dict(result.config["params"]),
+        "tasks": len(result.accuracy),
+        "device": str(result.config.get("device", "cpu")),
+        "environment": dict(result.environment),
+        "mean": result.mean,
+        "ci95": result.ci95,
+        "balanced_accuracy": float(result.balanced_accuracy.mean()),
+        "macro_f1": float(result.macro_f1.mean()),
+        "ms": max(1000 * result.seconds / len(result.accuracy), 1e-6),  # for a logarithmic scale
+        "ece": result.ece,
+        "temperature": result.reliability["temperature"],
+        "fitted": result.reliability["fitted"],
+        "reliability": [
+            {"queries": int(count), "confidence": confidence / count, "accuracy": correct / count}
+            for count, confidence, correct in bins
+            if count
+        ],
+        "confused": [dict(pair) for pair in result.confused],
+    }
+
+
+def _distinct(results: Sequence[Result]) -> dict[str, Result]:
+    """Name results apart: what was given twice counts once; differing parameters, or numbers, are added to a name."""
+    alike: dict[str, list[Result]] = {}
+    for result in results:
+        others = alike.setdefault(str(result.config.get("row", result.method)), [])
+        if not any(_same(result, other) for other in others):
+            others.append(result)
+    named: dict[str, Result] = {}
+    for name, group in alike.items():
+        params = [result.config["params"] for result in group]
+        keys = dict.fromkeys(key for given in params for key in given)
+        differing = [key for key in keys if any(given.get(key) != params[0].get(key) for given in params)]
+        for result, given in zip(group, params, strict=True):
+            words = ", ".join(f"{key}={given.get(key)}" for key in differing)[:80]
+            named[_free(f"{name} ({words})" if words else name, named, " #")] = result
+    return named
+
+
+def _same(one: Result, other: Result) -> bool:
+    return one.config["params"] == other.config["params"] and np.array_equal(one.accuracy, other.accuracy)
+
+
+def _free(name: str, taken: Mapping[str, Any] | Sequence[str], mark: str) -> str:
+    """Number a name that is taken.
+
+    >>> _free("a", ["a", "a-2"], "-")
+    'a-3'
+    """
+    numbered = (f"{name}{mark}{number}" for number in itertools.count(2))
+    return next(text for text in itertools.chain([name], numbered) if text not in taken)
+
+
+def _references(named: Mapping[str, Result]) -> list[str]:
+    """Choose what differences are taken to: the best of either MLL, or else the best of all."""
+    found = [next((name for name, result in named.items() if result.method == method), None) for method in REFERENCES]
+    return [name for name in found if name is not None] or [next(iter(named))]
+
+
+def _published(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Find the figures that the paper printed for this protocol, of other data sets and networks."""
+    found = PUBLISHED.get(plan_from(config["query"]))
+    if found is None or config["ways"] != 5 or config["shots"] not in (1, 5):
+        return {}
+    where, digits, printed = found
+    rows = [
+        {"data": row.data, "network": row.network, "method": row.method, "percent": f"{percent:.{digits}f}"}
+        for row in printed
+        for percent in [row.one_shot if config["shots"] == 1 else row.five_shot]
+    ]
+    return {"where": f"{where} of {published.SOURCE}", "rows": rows}
+
+
+def _titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name settings by their protocol and by what else sets them apart."""
+    sources, seeds = ({setting[key] for setting in settings} for key in ("source", "seed"))
+    titles: list[str] = []
+    for setting in settings:
+        title = f"{setting['source']}: {setting['protocol']}" if len(sources) > 1 else setting["protocol"]
+        title += f", seed {setting['seed']}" if len(seeds) > 1 else ""
+        titles.append(_free(title, titles, " #"))
+    return titles
+
+
+def _file_names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    names: list[str] = []
+    for setting in settings:
+        query = "-".join(
+            f"{value:g}" if isinstance(value, float) else f"{value}" for value in setting["query"].values()
+        )
+        words = f"{setting['ways']}way-{setting['shots']}shot-{query}".lower()
+        names.append(_free(re.sub("[^a-z0-9]+", "-", words), names, "-"))
+    return names
+
+
+def _source(features: Sequence[Mapping[str, Any]]) -> str:
+    """Name the features that tasks were drawn from, by file and split."""
+    words = [f"{one.get('file', 'features')}" + (f" ({one['split']})" if one.get("split") else "") for one in features]
+    return " + ".join(dict.fromkeys(words))
