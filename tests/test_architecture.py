@@ -16,16 +16,21 @@ ROOT = Path(likelyshot.__file__).parent
 DOCS = Path(__file__).parent.parent / "docs"
 
 LAYERS = [
-    {"errors", "published", "packaged", "charts"},
-    {"files", "functional", "restricted_pickle"},
-    {"feature_files", "tasks", "methods", "results", "figures", "page"},
-    {"features"},
-    {"evaluation", "estimators"},
+    {"errors", "published", "packaged", "charts", "items"},
+    {"files", "functional", "restricted_pickle", "encoders", "splits"},
+    {"feature_files", "tasks", "methods", "results", "figures", "page", "images", "augment", "recipes", "checkpoints"},
+    {"features", "datasets"},
+    {"pretrained"},
+    {"evaluation", "embedding"},
+    {"confidence"},
+    {"novelty", "expectation", "estimators"},
     {"binding"},
-    {"sweep", "explore"},
-    {"plots", "explore_page"},
+    {"sweep", "explore", "own_data", "extraction"},
+    {"plots", "explore_page", "training"},
+    {"report"},
     {"reproduce"},
     {"cli"},
+    {"__main__"},
 ]
 
 

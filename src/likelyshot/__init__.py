@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 if TYPE_CHECKING:
     from likelyshot.errors import InputError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from likelyshot.evaluation import calibrate, evaluate
     from likelyshot.features import Features
     from likelyshot.methods.calibration import Calibration
+    from likelyshot.own_data import Classification, Model, classify
     from likelyshot.results import Result
     from likelyshot.tasks import Balanced, Dirichlet, Tasks, sample_tasks
 
@@ -34,6 +35,9 @@ _HOME = {
     "evaluate": "evaluation",
     "Features": "features",
     "Calibration": "methods.calibration",
+    "Classification": "own_data",
+    "Model": "own_data",
+    "classify": "own_data",
     "Result": "results",
     "Balanced": "tasks",
     "Dirichlet": "tasks",
@@ -44,16 +48,19 @@ _HOME = {
 __all__ = [
     "Balanced",
     "Calibration",
+    "Classification",
     "CombinedClassifier",
     "Dirichlet",
     "Features",
     "FewShotClassifier",
     "InputError",
     "MLLClassifier",
+    "Model",
     "Result",
     "Tasks",
     "TransductiveMLLClassifier",
     "calibrate",
+    "classify",
     "evaluate",
     "sample_tasks",
 ]

@@ -106,7 +106,7 @@ def choose_split(split: str | None, parts: Mapping[str, object]) -> str:
     return names[0] if len(names) == 1 else "test"
 
 
-def _named(
+def named_arrays(
     names: Sequence[str],
     read: Callable[[str], Any],
     classes: Any = None,
@@ -143,7 +143,7 @@ def _open_safetensors(path: Path) -> _File:
 
     with safe_open(path, framework="pt") as file:
         names, notes = sorted(file.keys()), dict(file.metadata() or {})
-    return _named(names, read, json.loads(notes.pop("classes", "null")), notes)
+    return named_arrays(names, read, json.loads(notes.pop("classes", "null")), notes)
 
 
 def _open_npz(path: Path) -> _File:
@@ -152,7 +152,7 @@ def _open_npz(path: Path) -> _File:
             return file[name]
 
     with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-        return _named(file.files, read)
+        return named_arrays(file.files, read)
 
 
 def _open_npy(path: Path) -> _File:
@@ -208,7 +208,7 @@ def _open_object(read: Callable[[Path], object], path: Path) -> _File:
         if not named and all(_ndim(value) == 2 for value in table.values()):
             return _File({"": partial(_by_class, table)})
     for table in tables:
-        return _named([key for key in table if isinstance(key, str)], table.__getitem__)
+        return named_arrays([key for key in table if isinstance(key, str)], table.__getitem__)
     raise InputError(f"expected a dict class -> vectors, but got a {type(held).__name__}: save it as npz")
 
 
@@ -274,13 +274,13 @@ def _open_table(table: Any, is_text: bool) -> _File:
         if vectors is None:
             ignored = LABEL_COLUMNS + OTHER_COLUMNS + INDEX_COLUMNS
             others = [(name, column) for name, column in columns if name not in ignored]
-            numbers = [found for name, column in others if (found := _numbers(name, column)) is not None]
+            numbers = [found for name, column in others if (found := number_column(name, column)) is not None]
             if not numbers:
                 held = ", ".join(table.column_names)[:200]
                 raise InputError(f"expected a header and columns of numbers, but got {held}: add them")
             vectors = np.column_stack(numbers)
         else:
-            vectors = _lists(vectors)
+            vectors = vector_lists(vectors)
         return _Part(vectors[rows], labels, expected=f"a column named {', '.join(LABEL_COLUMNS[:-1])} or y")
 
     if not len(table):
@@ -315,7 +315,7 @@ def _number(cell: str | None) -> float | None:
         return None
 
 
-def _numbers(name: str, column: Any) -> Any:
+def number_column(name: str, column: Any) -> Any:
     """The numbers of a column, or None if it is not one of numbers, such as text throughout."""
     from pyarrow import ArrowInvalid, float64, types
 
@@ -346,7 +346,7 @@ def _vector(text: str) -> Any:
         return np.full(max(1, len(words)), np.nan)
 
 
-def _lists(column: Any) -> Any:
+def vector_lists(column: Any) -> Any:
     """A column of lists, or of text such as "[0.1, 0.2]", as an array (n, d)."""
     rows: list[Any]
     if _is_text(column):

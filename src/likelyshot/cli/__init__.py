@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from likelyshot import __version__
+from likelyshot.cli.classify import classify
 from likelyshot.cli.evaluate import evaluate
 from likelyshot.cli.explore import explore
+from likelyshot.cli.extract import extract
+from likelyshot.cli.fit import fit
 from likelyshot.cli.list_methods import list_methods
+from likelyshot.cli.predict import predict
+from likelyshot.cli.report import report
 from likelyshot.cli.reproduce import reproduce
 from likelyshot.cli.sweep import sweep
+from likelyshot.cli.train import train
 from likelyshot.errors import InputError
 
 app = typer.Typer(
@@ -27,7 +33,7 @@ app = typer.Typer(
 )
 
 #: Options that take several values, as in `--method mll cosine`, repeated, or with commas.
-SEVERAL = ("--method", "-m", "--shots", "--param", "-p", "--grid")
+SEVERAL = ("--method", "-m", "--shots", "--param", "-p", "--grid", "--set")
 
 
 def main() -> None:
@@ -70,6 +76,12 @@ def version(
         raise typer.Exit
 
 
-for command in (reproduce, evaluate, sweep, explore):
-    app.command()(command)
-app.command("list")(list_methods)
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Your own data": (classify, fit, predict),
+    "Experiments": (reproduce, evaluate, sweep, report, explore),
+    "Networks": (train, extract),
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.command("list", rich_help_panel="Experiments")(list_methods)

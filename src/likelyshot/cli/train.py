@@ -1,0 +1,174 @@
+"""The command likelyshot train."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from likelyshot.cli.display import console, print_json
+from likelyshot.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from likelyshot.recipes import Recipe
+    from likelyshot.training.keeper import View
+
+#: Have glibc keep freed memory: handed back, the tensors of every step would page-fault anew.
+KEEP_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(2**32),
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
+    "MALLOC_TOP_PAD_": str(2**28),
+}
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A recipe in TOML; see recipes/ and docs/training.md.")],
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="TABLE.KEY=VALUE, over the recipe.", show_default=False)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the whole recipe and stop.")] = False,
+    accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    devices: Annotated[str, typer.Option(help="How many devices, or processes on a CPU, per machine; or auto.")] = "1",
+    num_nodes: Annotated[int, typer.Option(help="Machines.")] = 1,
+    strategy: Annotated[str, typer.Option(help="auto, or ddp for several devices.")] = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Train an encoder by a recipe: supervised, then in episodes with the metric that will be used.
+
+    Leaves in the recipe's run.output the best and the last checkpoint, the log, and the features of validation and test
+    classes, ready for evaluate. Ctrl-C saves where the run stands; --resume goes on exactly there.
+
+    For example:
+
+        likelyshot train recipes/cub_head_mll.toml --set data.features=F.safetensors
+
+        likelyshot train recipes/mini_imagenet_resnet12_mll.toml --devices 4 --strategy ddp
+
+        torchrun --nnodes 2 --nproc-per-node 4 -m likelyshot train R.toml --num-nodes 2 --devices 4 --strategy ddp
+    """
+    keep_memory()
+    from likelyshot.recipes import load_recipe
+
+    loaded = load_recipe(recipe, change or [])
+    if dry_run:
+        show_recipe(loaded)
+        return
+    from likelyshot.training.keeper import Stopped
+    from likelyshot.training.run import Machines
+    from likelyshot.training.run import train as run
+
+    screen = console(as_json)
+    machines = Machines(accelerator, int(devices) if devices.isdigit() else devices, num_nodes, strategy)
+    with stopping() as asked, progress_bar() as (say, show):
+        try:
+            summary = run(loaded, machines=machines, resume=resume, say=say, show=show, stop=asked)
+        except (Stopped, KeyboardInterrupt) as stopped:
+            arguments = [word for word in sys.argv[1:] if word != "--resume"]
+            again = shlex.join(["likelyshot", *arguments, "--resume"])
+            saved = "the run is saved" if isinstance(stopped, Stopped) else "the last checkpoint is whole"
+            typer.echo(f"likelyshot: stopped, {saved}; go on with: {again}", err=True)
+            raise typer.Exit(130) from None
+    if not summary:
+        return  # one of several processes: the first one reports
+    for name, stage in summary["stages"].items():
+        best = f"{100 * stage['validation_accuracy']:.2f} % on the validation classes after epoch {stage['epoch']}"
+        screen.print(f"{name}: best {best}", highlight=False)
+    folder = loaded.run.output
+    screen.print(f"Checkpoints, log and features: {folder}", soft_wrap=True, highlight=False)
+    screen.print(f"Next: likelyshot evaluate {folder}/features.safetensors", soft_wrap=True, highlight=False)
+    if as_json:
+        print_json(summary)
+
+
+def keep_memory() -> None:
+    """Start this process once more with glibc told to keep its memory, before torch is there."""
+    wanted = {key: value for key, value in KEEP_MEMORY.items() if key not in os.environ}
+    if wanted and "torch" not in sys.modules and platform.libc_ver()[0] == "glibc":
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, **wanted})
+
+
+def show_recipe(recipe: Recipe) -> None:
+    """Print the whole recipe, and how large its encoder is."""
+    from likelyshot import encoders
+    from likelyshot.features import Features
+
+    params = dict(recipe.encoder.params)
+    if recipe.data.features:
+        params.setdefault("in_dim", Features.load(recipe.data.features, split="val").dim)
+    encoder = encoders.build(recipe.encoder.name, params)
+    count = sum(param.numel() for param in encoder.parameters())
+    print_json({"recipe": recipe.to_dict(), "encoder": {"parameters": count, "dim": encoder.dim}})
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[Any]:
+    """Give a function that says whether a stop was asked for, by Ctrl-C or SIGTERM.
+
+    Once it has been asked, which is while steps are made, such a signal waits for the end of the step; a second one
+    does not.
+    """
+    polled, pressed = [False], [False]
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if pressed[0] or not polled[0]:
+            raise KeyboardInterrupt
+        pressed[0] = True
+
+    def asked() -> bool:
+        polled[0] = True
+        return pressed[0]
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    taken = [number for number, handler in before.items() if handler is not signal.SIG_IGN]  # as by nohup
+    for number in taken:
+        signal.signal(number, stop)
+    try:
+        yield asked
+    finally:
+        for number in taken:
+            signal.signal(number, before[number])
+
+
+@contextlib.contextmanager
+def progress_bar() -> Iterator[tuple[Any, Any]]:
+    """Show on standard error what a run does: a bar on a terminal, else a line for every epoch."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    screen = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"))
+    bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=screen, transient=True)
+    task = bar.add_task("starting", total=None, figures="")
+
+    def say(what: str) -> None:
+        if screen.is_terminal:
+            bar.start()
+        bar.update(task, description=what, figures="")
+
+    def show(view: View) -> None:
+        figures = f"best validation {100 * view.best:.2f} %"
+        if view.step:
+            figures = (
+                f"epoch {view.epoch + 1}/{view.epochs}, loss {view.loss:.3f}, accuracy {100 * view.accuracy:.1f} %, "
+                f"{view.images_per_second:,.0f} images/s, {figures}"
+            )
+        done = view.epoch * view.steps + view.step
+        bar.update(task, description=view.stage, total=view.epochs * view.steps, completed=done, figures=figures)
+        if view.validated is not None and not screen.is_terminal:
+            typer.echo(f"{view.stage}: {figures}, now {100 * view.validated:.2f} %", err=True)
+
+    try:
+        yield say, show
+    finally:
+        if screen.is_terminal:
+            bar.stop()

@@ -1,0 +1,151 @@
+"""Labelled examples and piles, from folders, tables and files of features."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from likelyshot.errors import InputError
+from likelyshot.feature_files import READERS, reading
+from likelyshot.images import SUFFIXES, find_images
+from likelyshot.items import Item, Problem
+from likelyshot.own_data.piles.columns import Columns, from_table
+from likelyshot.own_data.piles.features import read_features
+from likelyshot.own_data.piles.pile import Numbered, Pile, left_out
+from likelyshot.own_data.piles.tables import TABLES, read_table
+
+__all__ = ["Numbered", "Pile", "duplicates", "only_in_pile", "read_labelled", "read_pile"]
+
+
+def read_labelled(
+    path: str | Path,
+    *,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    text_column: str | None = None,
+    root: str | Path | None = None,
+) -> Pile:
+    """Read labelled examples: a folder with one sub-folder per class, a table, or a file of features.
+
+    A table (CSV, TSV, Parquet or JSONL) has a column of labels and one of paths, of texts or of embeddings, found by
+    their names unless they are given. Paths count from the folder of the table, or from `root`, and must not leave
+    both. Labels are kept to the letter; classes that differ in case or Unicode form alone are reported.
+    """
+    path = _existing(path)
+    if path.is_dir():
+        pile = _read_labelled_folder(path)
+    else:
+        pile = _read_file(path, Columns(path_column, label_column, text_column), root, labelled=True)
+    kept = [row for row, item in enumerate(pile.items) if item.label]
+    missing = [Problem(item.name, "no label") for item in pile.items if not item.label]
+    if missing:
+        vectors = None if pile.vectors is None else pile.vectors[kept]
+        items = [pile.items[row] for row in kept]
+        pile = replace(pile, items=items, vectors=vectors, problems=pile.problems + missing)
+    counts = Counter(item.label for item in pile.items)
+    if len(counts) < 2:
+        only = f"only {next(iter(counts))!r}" if counts else "none"
+        raise InputError(
+            f"expected labelled examples of two classes or more in {path}, but found {only}"
+            f"{left_out(pile.problems)}: give a folder with one sub-folder per class, or a table with paths and labels"
+        )
+    return replace(pile, problems=pile.problems + _similar([str(label) for label in counts]))
+
+
+def read_pile(
+    path: str | Path,
+    *,
+    path_column: str | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    root: str | Path | None = None,
+) -> Pile:
+    """Read what is to be classified: a folder, nested as it may be, an image, a table, or a file of features.
+
+    Tables are read as `read_labelled` reads them, but need no labels. The vectors of .npy and .safetensors stay in
+    their file.
+    """
+    path = _existing(path)
+    if path.is_dir():
+        images, problems = find_images(path)
+        pile = Pile([Item(str(image), path=image) for image in images], None, problems, "image", path)
+    elif path.suffix.lower() in SUFFIXES:
+        pile = Pile([Item(str(path), path=path)], None, [], "image")
+    else:
+        pile = _read_file(path, Columns(path_column, label_column, text_column), root, labelled=False)
+    if not len(pile.items):
+        got = f"nothing{left_out(pile.problems)}"
+        raise InputError(f"expected something to classify in {path}, but found {got}: check the path")
+    return pile
+
+
+def duplicates(support: Iterable[tuple[str, str]], query: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Find what is in both, by pairs of name and content digest: the first such support name for every query name.
+
+    >>> duplicates([("a.jpg", "c0ffee"), ("b.jpg", "dec0de")], [("new/1.jpg", "dec0de"), ("new/2.jpg", "facade")])
+    [('b.jpg', 'new/1.jpg')]
+    """
+    first: dict[str, str] = {}
+    for name, digest in support:
+        first.setdefault(digest, name)
+    return [(first[digest], name) for name, digest in query if digest in first]
+
+
+def only_in_pile(labelled: Pile, pile: Pile) -> list[Problem]:
+    """Report the classes that a pile's own labels name but of which there are no labelled examples."""
+    known = {item.label for item in labelled.items}
+    counts = Counter(item.label for item in pile.items if item.label and item.label not in known)
+    return [Problem(str(label), "class only in the pile", f"{count} items") for label, count in counts.items()]
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    if not os.path.exists(path):  # Path.exists raises for names that are too long  # noqa: PTH110
+        raise InputError(f"expected a folder or a file, but nothing is at {str(path)[:200]!r}: check the path")
+    return path
+
+
+def _similar(classes: Sequence[str]) -> list[Problem]:
+    first: dict[str, str] = {}
+    problems = []
+    for name in classes:
+        other = first.setdefault(unicodedata.normalize("NFKC", name).casefold().strip(), name)
+        if other != name:
+            problems.append(Problem(name, "similar class names", f"kept apart from {other!r}"))
+    return problems
+
+
+def _read_labelled_folder(folder: Path) -> Pile:
+    images, problems = find_images(folder)
+    items = []
+    for image in images:
+        parts = image.relative_to(folder).parts
+        if len(parts) > 1:
+            items.append(Item(str(image), parts[0], image))
+        else:
+            problems.append(Problem(str(image), "not in a class folder"))
+    known = {str(folder / str(item.label)) for item in items} | {problem.name for problem in problems}
+    with suppress(OSError), os.scandir(folder) as entries:  # an unreadable folder is among the problems already
+        folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        empty = [name for name in sorted(folders) if str(folder / name) not in known and not name.startswith(".")]
+        problems += [Problem(str(folder / name), "empty class folder") for name in empty]
+    return Pile(items, None, problems, "image", folder)
+
+
+def _read_file(path: Path, columns: Columns, root: str | Path | None, labelled: bool) -> Pile:
+    kind = path.suffix.lower()
+    known = sorted({*READERS, *TABLES})
+    if kind not in known:
+        raise InputError(f"expected a folder or one of {' '.join(known)}, but got {path.name!r}: convert it")
+    with reading(path):
+        if not path.stat().st_size:
+            raise InputError("expected rows, but got an empty file: write it again")
+        if kind not in TABLES:
+            return read_features(path, labelled)
+        folders = [Path(os.path.realpath(place)) for place in (path.parent, root) if place is not None]
+        return from_table(read_table(path), columns, folders, labelled)

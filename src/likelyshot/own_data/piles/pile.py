@@ -1,0 +1,61 @@
+"""What was read: items, vectors, and what was left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from numpy.typing import NDArray
+
+from likelyshot.items import Item, Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Pile:
+    """Items in order, their vectors if these are known already, and what was left out."""
+
+    items: Sequence[Item]
+    vectors: NDArray[Any] | None  # (n, d), perhaps a map of the file; not looked through for NaN
+    problems: list[Problem]
+    kind: Literal["image", "text", "features"]
+    root: Path | None = None  # the folder that was searched, if it was one
+
+
+class Numbered(Sequence[Item]):
+    """The items "row 1", "row 2", ..., each made when it is asked for: a million of them take no memory.
+
+    >>> Numbered(3)[-1]
+    Item(name='row 3', label=None, path=None, text=None)
+    """
+
+    def __init__(self, count: int) -> None:
+        self._places = range(1, count + 1)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, place: int) -> Item: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Item]: ...
+    def __getitem__(self, place: int | slice) -> Item | list[Item]:
+        found = self._places[place]
+        return [Item(f"row {row}") for row in found] if isinstance(found, range) else Item(f"row {found}")
+
+
+def left_out(problems: Sequence[Problem]) -> str:
+    """Tell the counts of problems in brackets, by kind, with an example each; nothing if there are none.
+
+    >>> left_out([Problem("a.txt", "unsupported file"), Problem("b.doc", "unsupported file")])
+    " (left out: 2 x unsupported file, such as 'a.txt')"
+    """
+    counts = Counter(problem.kind for problem in problems)
+    told = ", ".join(f"{count} x {kind}, such as {_first(problems, kind)!r}" for kind, count in counts.items())
+    return f" (left out: {told})" if told else ""
+
+
+def _first(problems: Sequence[Problem], kind: str) -> str:
+    return next(problem.name for problem in problems if problem.kind == kind)[:80]

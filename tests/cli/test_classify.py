@@ -1,0 +1,256 @@
+"""The commands classify, fit and predict as their users meet them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from likelyshot import cli
+from likelyshot.cli.own_data import stages
+from likelyshot.own_data.model import Model
+from likelyshot.pretrained import callable_encoder
+
+
+def tones(images):
+    arrays = [np.asarray(image) // 32 for image in images]
+    return [[(array[..., c] == tone).mean() for c in range(3) for tone in range(8)] for array in arrays]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Call the command line; give exit code, standard output and standard error."""
+    encoder = callable_encoder(tones, "tones")
+    monkeypatch.setattr("likelyshot.own_data.pipeline.open_encoder", lambda name, device: encoder)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["likelyshot", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            sys.exit(cli.main())
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A working folder with four labelled images of each of two colours, and a pile of 24 and some trouble."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LIKELYSHOT_CACHE", str(tmp_path / "cache"))
+    generator = np.random.default_rng(0)
+
+    def paint(path, colour):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.array(colour) + generator.normal(0, 25, (12, 16, 3))
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path)
+
+    for name, colour in (("blue", (40, 60, 200)), ("red", (210, 50, 40))):
+        for i in range(4):
+            paint(tmp_path / "labelled" / name / f"{i}.png", colour)
+        for i in range(12):
+            paint(tmp_path / "pile" / f"{name} {i}.png", colour)
+    (tmp_path / "pile" / "empty.jpg").write_bytes(b"")
+    (tmp_path / "pile" / "odd\nname.txt").write_text("")
+    return tmp_path
+
+
+@pytest.fixture
+def files(features, tmp_path, monkeypatch):
+    """Vectors: a few with labels, and a pile."""
+    monkeypatch.chdir(tmp_path)
+    few = torch.cat([torch.arange(40 * k, 40 * k + 5) for k in range(4)])
+    np.savez("few.npz", features=features.vectors[few].numpy(), labels=features.labels[few].numpy())
+    np.save("pile.npy", features.vectors[:160].numpy())
+    return tmp_path
+
+
+def test_classify_images(run, place):
+    options = ("--gallery", "gallery.html", "--copy-to", "sorted", "--link-to", "linked")
+    code, out, _ = run("classify", "--support", "labelled", "--query", "pile", "-o", "out.csv", *options)
+    assert code == 0
+    with open("out.csv", newline="") as file:  # noqa: PTH123
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 24
+    assert all(row["predicted"] in row["path"] for row in rows)
+    said = out.splitlines()
+    assert said[0] == "8 labelled examples of 2 classes, 4 a class, embedded by tones."
+    assert said[1].startswith("Of the 8 labelled examples that can be held out")
+    assert "24 items, classified as a whole by mll_transductive (transductive): 20 or more." in said
+    assert "2 problems; the rest was done:" in said
+    assert "  1 x empty file: 'pile/empty.jpg'" in said
+    assert r"  1 x unsupported file: 'pile/odd\nname.txt'" in said
+    assert (place / "gallery.html").read_text().startswith("<!doctype html>")
+    assert len(list((place / "sorted").rglob("*.png"))) == len(list((place / "linked").rglob("*.png"))) == 24
+
+
+def test_nothing_is_sorted_into_the_pile(run, place):
+    code, _, err = run("classify", "-s", "labelled", "-q", "pile", "--copy-to", "pile/sorted")
+    assert code == 2
+    assert "expected a folder outside the pile" in err
+    assert not (place / "predictions.csv").exists()
+
+
+def test_json_is_one_document_and_has_all(run, place):
+    code, out, err = run("classify", "-s", "labelled", "-q", "pile", "-o", "out.parquet", "--reject", 0.2, "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert told["items"] == 24
+    assert told["predicted"] == {"blue": 12, "red": 12}
+    assert told["method"] == "mll_transductive"
+    assert told["reject"] == 0.2
+    assert told["expectation"]["accuracy"] == 1
+    assert sorted(problem["kind"] for problem in told["problems"]) == ["empty file", "unsupported file"]
+    assert "held out" in err
+
+
+def test_fit_then_predict_without_the_labelled_images(run, place):
+    run("classify", "-s", "labelled", "-q", "pile", "-o", "before.csv")
+    code, out, _ = run("fit", "--support", "labelled", "-o", "model.safetensors", "--json")
+    assert code == 0
+    assert json.loads(out)["examples"] == {"blue": 4, "red": 4}
+    (place / "labelled").rename(place / "gone")
+    code, out, _ = run("predict", "model.safetensors", "pile", "-o", "after.csv", "--json")
+    assert code == 0
+    assert json.loads(out)["items"] == 24
+    assert (place / "before.csv").read_bytes() == (place / "after.csv").read_bytes()
+
+
+def test_predict_one_image_on_standard_output(run, place):
+    run("fit", "--support", "labelled")
+    code, out, err = run("predict", "model.safetensors", "pile/red 1.png")
+    assert code == 0
+    assert json.loads(out)["predicted"] == "red"
+    assert "1 item, classified one by one by mll (inductive)" in err
+    code, out, _ = run("predict", "model.safetensors", "pile", "--no-cache")
+    assert len([json.loads(line) for line in out.splitlines()]) == 24
+
+
+def test_a_stream_goes_on_after_bad_lines(run, place, monkeypatch):
+    run("fit", "--support", "labelled")
+    lines = "pile/red 1.png\nnothing.png\n\npile/empty.jpg\npile/blue 3.png\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    code, out, err = run("predict", "model.safetensors", "-", "--reject", 0)
+    assert code == 0
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row.get("predicted", row.get("error")) for row in rows] == ["red", "missing file", "empty file", "blue"]
+    assert "on its own by mll (inductive), as a stream has no pile" in err
+
+
+def test_a_second_run_embeds_nothing(run, place, monkeypatch):
+    run("classify", "-s", "labelled", "-q", "pile", "-o", "one.csv")
+
+    def never(images):
+        raise AssertionError
+
+    kept = callable_encoder(tones, "tones")
+    object.__setattr__(kept, "function", never)
+    monkeypatch.setattr("likelyshot.own_data.pipeline.open_encoder", lambda name, device: kept)
+    code, _, _ = run("classify", "-s", "labelled", "-q", "pile", "-o", "two.csv")
+    assert code == 0
+    assert (place / "one.csv").read_bytes() == (place / "two.csv").read_bytes()
+
+
+def test_vectors_with_every_option(run, files, validation):
+    validation.save("val.safetensors")
+    options = ("--val", "val.safetensors", "--base", "val.safetensors", "--param", "lambda_max=30", "--seed", 3)
+    code, out, _ = run(
+        "classify", "-s", "few.npz", "-q", "pile.npy", "-o", "out.jsonl", *options, "--rectify", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["rectified"]
+    assert len((files / "out.jsonl").read_text().splitlines()) == 160
+    code, out, _ = run("classify", "-s", "few.npz", "-q", "pile.npy", "-m", "simpleshot", "--base", "val.safetensors")
+    assert code == 0
+    assert "160 items, classified by simpleshot, which is inductive." in out
+    assert (files / "predictions.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["classify", "-s", "few.npz", "-q", "nowhere"], "nothing is at 'nowhere'"),
+        (["classify", "-s", "nowhere", "-q", "pile.npy"], "nothing is at 'nowhere'"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "-o", "out.xlsx"], ".csv, .parquet or .jsonl"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "-o", "no/where.csv"], "make it first"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "."], "is a folder"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "no/where.html"], "make it first"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "--copy-to", "few.npz"], "is a file"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "--copy-to", "sorted"], "expected files to sort"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "-m", "mll", "cosine"], "expected one method, got 2"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "-m", "mlll"], "did you mean 'mll'"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "-p", "eta=much"], "must be a number"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "--reject", "2"], "rate of rejection"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "-m", "simpleshot"], "give base features"),
+        (["fit", "-s", "few.npz", "-o", "model.bin"], "ending in .safetensors"),
+        (["predict", "few.npz", "pile.npy"], "expected a model in safetensors"),
+        (["predict", "nowhere", "pile.npy"], "likelyshot fit"),
+        (["predict", "few.npz", "pile.npy", "--json"], "name it by -o"),
+        (["predict", "few.npz", "-", "-o", "out.csv"], "standard output"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_ends_with_2(run, files, arguments, words):
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert words in err
+    assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize("command", ["classify", "fit", "predict"])
+def test_help_has_examples(run, command):
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert f"likelyshot {command}" in out
+
+
+def test_who_has_read_enough_of_a_stream_is_left_in_peace(tmp_path):
+    """The pipe breaks after the first line, as by `| head -1`."""
+    script = """
+import likelyshot.own_data.pipeline
+from likelyshot import cli
+from likelyshot.cli.own_data import stages
+from likelyshot.own_data.model import Model
+from likelyshot.pretrained import callable_encoder
+
+lengths = callable_encoder(lambda texts: [[1 + len(text), 2, 3] for text in texts], "lengths", kind="text")
+likelyshot.own_data.pipeline.open_encoder = lambda name, device: lengths
+cli.main()
+"""
+    model = Model.fit(
+        [[2, 2, 3], [3, 2, 3], [8, 2, 3], [9, 2, 3]], ["short", "short", "long", "long"], encoder="lengths"
+    )
+    model.save(tmp_path / "model.safetensors")
+    with subprocess.Popen(
+        [sys.executable, "-c", script, "predict", "model.safetensors", "-", "--no-cache"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdin.write(b"\xff\n")  # no UTF-8
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["predicted"] == "short"  # before the second line is sent
+        process.stdout.close()
+        process.stdin.write(b"abc\n" * 10)
+        process.stdin.close()
+        assert b"Traceback" not in process.stderr.read()
+        assert process.wait(60) == 0
+
+
+def test_progress_shows_the_speed(monkeypatch):
+    said, told, clock = [], [], iter([0.0, 0.5, 2.0])
+    monkeypatch.setattr("likelyshot.cli.own_data.time.monotonic", lambda: next(clock))
+    progress = stages(lambda total: (told.append, said.append))("embedding the pile", 100)
+    progress(10)
+    progress(30)
+    assert told == [10, 30]
+    assert said == ["embedding the pile", "embedding the pile, 20/s"]

@@ -1,0 +1,208 @@
+"""The gallery shows the right items in the right order, stays small, and shows names as they are."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from likelyshot.errors import InputError
+from likelyshot.items import Item
+from likelyshot.own_data import gallery
+from likelyshot.own_data.answers import Answers
+from likelyshot.own_data.gallery import render, write_gallery
+
+NASTY = "</title></script><script>alert(1)</script><img src=x onerror=alert(1)> & \" ' \u202e"
+
+
+class Reader(HTMLParser):
+    """The page as a browser takes it: elements with their attributes, and the texts of each section."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.section = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.section = dict(attrs)["id"] if tag == "section" else self.section
+
+    def handle_data(self, data):
+        self.texts.setdefault(self.section, []).append(data)
+
+
+def texts_of(n: int) -> list[Item]:
+    return [Item(f"row {i}", text=f"text {i}") for i in range(n)]
+
+
+def make(probability: list[float], reject: list[bool] | None = None, novelty: list[float] | None = None) -> Answers:
+    """Answers over two classes, the first of which has these probabilities."""
+    first = np.array(probability)
+    reject = reject or [False] * len(first)
+    names = [f"row {i}" for i in range(len(first))]
+    return Answers(names, ["x", "y"], np.stack([first, 1 - first], 1), np.array(reject), np.array(novelty or first))
+
+
+def shown(html: str) -> dict[str, list[str]]:
+    """The names of the cards in every section, in order."""
+    sections = re.findall(r'<section id="(\w+)">(.*?)</section>', html, re.DOTALL)
+    return {name: re.findall(r'title="([^"]*)"', body) for name, body in sections}
+
+
+def test_cards_are_sorted_by_certainty_and_the_rejected_by_novelty():
+    answers = make(
+        [0.6, 0.9, 0.2, 0.7, 0.1, 0.99, 0.01],
+        [False, False, False, False, False, True, True],
+        [0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 3.0],
+    )
+    assert shown(render(texts_of(7), answers)) == {
+        "c0": ["row 1", "row 3", "row 0"],
+        "c1": ["row 4", "row 2"],
+        "rejected": ["row 6", "row 5"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("per_class", "expected"), [(1, [9]), (2, [9, 0]), (3, [9, 8, 0]), (4, [9, 8, 1, 0]), (10, None)]
+)
+def test_of_many_only_the_ends_are_shown_and_that_is_said(per_class, expected):
+    answers = make([0.6 + i / 100 for i in range(10)])
+    html = render(texts_of(10), answers, per_class)
+    assert shown(html)["c0"] == [f"row {i}" for i in (expected or range(9, -1, -1))]
+    assert ("all are shown" in html) == (expected is None)
+    if expected:
+        assert f"{per_class} are shown" in html
+        assert "Shown: the " in html
+
+
+def test_a_page_stays_bounded_however_many_classes(monkeypatch):
+    monkeypatch.setattr(gallery, "MOST", 20)
+    chance = np.random.default_rng(0)
+    for classes, rejected in ((3, 0.0), (15, 0.3), (40, 0.3)):
+        n = 400
+        names = [f"row {i}" for i in range(n)]
+        probabilities = chance.dirichlet([0.3] * classes, n)
+        reject = chance.random(n) < rejected
+        answers = Answers(names, [f"k{i}" for i in range(classes)], probabilities, reject, chance.random(n))
+        html = render(texts_of(n), answers)
+        cards = shown(html)
+        assert 0 < sum(map(len, cards.values())) <= 20
+        assert len(cards) == len(set(answers.best[~reject].tolist())) + bool(rejected)
+        assert ("None is shown" in html) == (classes == 40)
+        assert not rejected or cards["rejected"]
+
+
+def test_bars_and_counts_are_those_of_the_answers():
+    answers = make([0.9, 0.8, 0.7, 0.4, 0.5], [False, False, False, False, True])
+    html = render(texts_of(5), answers)
+    rows = re.findall(
+        r'<tr><th scope="row">.*?<bdi>(\w)</bdi>.*?rect width="([\d.]+)".*?>([\d.]+)%<.*?>(\d+)</td></tr>', html
+    )
+    assert rows == [("x", "100.00", "70.0", "3"), ("y", f"{100 * 0.3 / 0.7:.2f}", "30.0", "1")]
+    assert "5 items in 2 classes, of which 1 are rejected" in html
+    assert '<a href="#rejected">Rejected: 1</a>' in html
+
+
+def test_a_class_that_nothing_was_taken_for_has_a_bar_but_no_section():
+    html = render(texts_of(2), make([0.9, 0.8]))
+    assert list(shown(html)) == ["c0"]
+    assert "<bdi>y</bdi>" in html
+    assert 'href="#c1"' not in html
+
+
+@pytest.mark.parametrize("reject", [[True, True], [False, False]])
+def test_everything_or_nothing_can_be_rejected(reject):
+    html = render(texts_of(2), make([0.9, 0.2], reject))
+    assert list(shown(html)) == (["rejected"] if reject[0] else ["c0", "c1"])
+
+
+def test_a_pile_of_nothing_makes_a_page():
+    answers = Answers([], ["x"], np.empty((0, 1)), np.empty(0, bool), np.empty(0))
+    assert "0 items in 1 classes" in render([], answers)
+
+
+def test_thumbnails_are_small_upright_and_inside(tmp_path):
+    chance = np.random.default_rng(0)
+    items = []
+    for i, size in enumerate([(1000, 500), (20, 900), (8, 8)]):
+        Image.fromarray(chance.integers(0, 255, (*size[::-1], 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
+        items.append(Item(f"{i}.png", path=tmp_path / f"{i}.png"))
+    told = []
+    html = render(items, make([0.9, 0.8, 0.7]), progress=told.append)
+    pictures = re.findall(r'<img src="data:image/jpeg;base64,([^"]+)" width="(\d+)" height="(\d+)" alt=""', html)
+    sizes = [Image.open(io.BytesIO(base64.b64decode(data))).size for data, _, _ in pictures]
+    assert sizes == [(160, 80), (4, 160), (8, 8)]
+    assert [(int(width), int(height)) for _, width, height in pictures] == sizes
+    assert html.count('loading="lazy" decoding="async"') == 3
+    assert sum(told) == 3
+
+
+def test_what_cannot_be_read_has_a_placeholder(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"\x89PNG nothing")
+    (tmp_path / "b.png").write_bytes(b"")
+    items = [Item("a", path=tmp_path / "a.png"), Item("b", path=tmp_path / "b.png"), Item("c", path=tmp_path / "c.png")]
+    html = render([*items, Item("d")], make([0.9, 0.8, 0.7, 0.6]))
+    kinds = re.findall(r'<div class="none">([^<]+)</div>', html)
+    assert kinds == ["damaged image", "empty file", "missing file", "no picture: only its embedding is known"]
+
+
+def test_names_are_text_everywhere(tmp_path):
+    item = Item(NASTY, path=tmp_path / "none.png")
+    items = [item, Item(NASTY, text=NASTY)]
+    answers = Answers(
+        [NASTY] * 2, [NASTY, "caf\udce9"], np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([False, True]), np.ones(2)
+    )
+    path = write_gallery(tmp_path / "g.html", items, answers, command=NASTY, notes=[NASTY])
+    read = Reader(path.read_text("utf-8"))
+    tags = [tag for tag, _ in read.tags]
+    assert tags.count("script") == tags.count("style") == tags.count("title") == 1
+    assert "img" not in tags
+    assert not [name for _, attributes in read.tags for name in attributes if name.startswith("on") or name == "style"]
+    assert (
+        sum(text.count(NASTY) for texts in read.texts.values() for text in texts) == 5
+    )  # note, bar, heading, text, command
+    assert [attributes["title"] for _, attributes in read.tags if "title" in attributes] == [NASTY] * 2
+    assert "caf\\udce9" in path.read_text("utf-8")
+
+
+def test_long_texts_are_cut():
+    html = render([Item("row 0", text="é" * 1000)], make([0.9]))
+    assert re.search(r'<p class="text" dir="auto">é{400}…</p>', html)
+
+
+def test_the_policy_admits_one_style_and_one_script_by_hash():
+    html = render(texts_of(1), make([0.9]))
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)[1]
+    rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split("; ")}
+    for tag, rule in (("style", "style-src"), ("script", "script-src")):
+        code = html[html.index(f"<{tag}>") + len(tag) + 2 : html.index(f"</{tag}>")]
+        digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+        assert rules[rule] == [f"'sha256-{digest}'"]
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == ["'none'"]
+    assert rules["img-src"] == ["data:"]
+    assert not re.search(r"https?://|@import|url\(|innerHTML|eval", html)
+
+
+def test_the_same_answers_make_the_same_page(tmp_path):
+    Image.new("RGB", (300, 200), "red").save(tmp_path / "a.jpg")
+    items = [Item("a", path=tmp_path / "a.jpg")] * 9
+    answers = make([0.9] * 9)
+    assert render(items, answers) == render(items, answers)
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    with pytest.raises(InputError, match="an item for every answer"):
+        render(texts_of(2), make([0.9]))
+    with pytest.raises(InputError, match="at least one picture"):
+        render(texts_of(1), make([0.9]), 0)
+    with pytest.raises(InputError, match="is a folder"):
+        write_gallery(Path(tmp_path), texts_of(1), make([0.9]))

@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from likelyshot.confidence import support_temperature
+from likelyshot.errors import InputError
+from likelyshot.features import Base, Features
+from likelyshot.methods import METHODS
+from likelyshot.novelty import learn_novelty
+from likelyshot.own_data.model import Model, wants_rectified
+
+
+def examples(features, ways=4, shots=3):
+    rows = torch.cat([torch.arange(40 * k, 40 * k + shots) for k in range(ways)])
+    return features.vectors[rows], [f"class {int(label)}" for label in features.labels[rows]]
+
+
+def pile(features, ways=4, count=30):
+    """Vectors and true classes, none of them among the examples."""
+    rows = torch.tensor([40 * (i % ways) + 5 + i // ways for i in range(count)])
+    return features.vectors[rows], [f"class {int(label)}" for label in features.labels[rows]]
+
+
+@pytest.fixture
+def model(features):
+    return Model.fit(*examples(features))
+
+
+@pytest.mark.parametrize(
+    ("count", "method"), [(30, "mll_transductive"), (20, "mll_transductive"), (19, "mll"), (1, "mll")]
+)
+def test_answers_are_the_softmax_of_the_scores_of_the_method_for_the_size(model, features, count, method):
+    query, _ = pile(features, count=count)
+    answers = model.answer(query)
+    scores = METHODS[method](model.support, model.labels, query, n_ways=4).double()
+    temperature = support_temperature(METHODS[method], model.support, model.labels, 4, query=query)
+    raised = (scores / temperature).numpy()
+    wanted = np.exp(raised - raised.max(1, keepdims=True))
+    np.testing.assert_allclose(answers.probabilities, wanted / wanted.sum(1, keepdims=True), rtol=1e-3, atol=1e-5)
+    assert model.method_for(count) == method
+
+
+def test_most_answers_are_right(model, features):
+    query, truth = pile(features, count=60)
+    assert np.mean([a == b for a, b in zip(model.answer(query).predicted, truth, strict=True)]) > 0.8
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_classifies(method, features, validation):
+    query, truth = pile(features)
+    params = {"steps": 50} if "tim" in method else {}
+    model = Model.fit(*examples(features), method=method, params=params, base=Base.of(validation))
+    answers = model.answer(query)
+    np.testing.assert_allclose(answers.probabilities.sum(1), 1)
+    assert np.mean([a == b for a, b in zip(answers.predicted, truth, strict=True)]) > 0.5
+
+
+def test_a_method_without_its_statistics_is_refused(features):
+    with pytest.raises(InputError, match=r"simpleshot needs base_mean: give base features"):
+        Model.fit(*examples(features), method="simpleshot")
+    with pytest.raises(InputError, match="label more"):
+        Model.fit(*examples(features, shots=1), method="combined").answer(pile(features)[0])
+
+
+def test_parameters_reach_the_method(features):
+    query, _ = pile(features)
+    changed = Model.fit(*examples(features), method="mll", params={"lambda_max": 3.0, "normalise": False})
+    wanted = METHODS["mll"](changed.support, changed.labels, query, n_ways=4, lambda_max=3.0, normalise=False)
+    found = torch.cat([scores for _, scores in changed.scores(query.numpy())()])
+    torch.testing.assert_close(found, wanted)
+    automatic = Model.fit(*examples(features), params={"eta": 0.1})  # of one of the two methods
+    assert automatic.own_params("mll_transductive")["eta"] == 0.1
+    assert "eta" not in automatic.own_params("mll")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "mlll"}, "unknown method 'mlll': did you mean 'mll'"),
+        ({"method": "mll", "params": {"eta": 0.1}}, "no parameter 'eta' in mll"),
+        ({"reject": 1.0}, "rate of rejection"),
+        ({"reject": -0.1}, "rate of rejection"),
+        ({"reject": float("nan")}, "rate of rejection"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(features, options, words):
+    with pytest.raises(InputError, match=words):
+        Model.fit(*examples(features), **options)
+
+
+def test_bad_examples_are_refused(features):
+    vectors, labels = examples(features)
+    with pytest.raises(InputError, match="two classes or more"):
+        Model.fit(vectors, ["one"] * len(vectors))
+    with pytest.raises(InputError, match="finite numbers"):
+        Model.fit(torch.full_like(vectors, torch.nan), labels)
+    with pytest.raises(InputError, match="one label per row"):
+        Model.fit(vectors, labels[:-1])
+
+
+def test_bad_queries_are_refused(model, features):
+    query, _ = pile(features)
+    for bad, words in (
+        (query[:, :-1], r"expected vectors of shape \(n, 12\)"),
+        (query[:0], r"expected vectors of shape"),
+        (torch.where(torch.arange(30)[:, None] == 7, torch.nan, query), "row 7 is none"),
+        (torch.where(torch.arange(30)[:, None] == 7, 0.0, query), "row 7 is none"),
+    ):
+        with pytest.raises(InputError, match=words):
+            model.answer(bad)
+    with pytest.raises(InputError, match="non-negative"):
+        model.answer(-query)
+
+
+def test_signed_vectors_are_rectified_where_the_method_needs_it(features):
+    vectors, labels = examples(features)
+    query, _ = pile(features)
+    assert Model.fit(vectors - 0.2, labels).rectified
+    assert not Model.fit(vectors, labels).rectified
+    assert not Model.fit(vectors - 0.2, labels, method="cosine").rectified
+    assert {name for name in METHODS if wants_rectified(name)} == {
+        "mll",
+        "mll_transductive",
+        "combined",
+        "pt_map",
+        "protolp",
+    }
+    signed = Model.fit(vectors - 0.2, labels)
+    split = [torch.cat([x.clamp_min(0), (-x).clamp_min(0)], 1) for x in (vectors - 0.2, query - 0.2)]
+    wanted = METHODS["mll_transductive"](split[0], signed.labels, split[1], n_ways=4).argmax(1)
+    assert signed.answer(query - 0.2).best.tolist() == wanted.tolist()
+
+
+def test_rectifying_what_is_not_negative_changes_no_probability(model, features):
+    query, _ = pile(features)
+    other = dataclasses.replace(model, rectified=True)
+    np.testing.assert_allclose(other.answer(query).probabilities, model.answer(query).probabilities, atol=1e-4)
+
+
+def test_temperatures_come_from_validation_features(features, validation):
+    plain, fitted = (Model.fit(*examples(features), validation=some) for some in (None, validation))
+    assert set(fitted.temperatures) == {"mll", "mll_transductive"}
+    query, _ = pile(features)
+    scores = METHODS["mll_transductive"](fitted.support, fitted.labels, query, n_ways=4).double()
+    wanted = (scores / fitted.temperatures["mll_transductive"]).softmax(1)
+    np.testing.assert_allclose(fitted.answer(query).probabilities, wanted, rtol=1e-3, atol=1e-5)
+    assert not np.allclose(fitted.answer(query).probabilities, plain.answer(query).probabilities, atol=1e-3)
+    other = Features.from_arrays(torch.rand(40, 5), torch.arange(40) % 4)
+    with pytest.raises(InputError, match="they have 5 numbers, but the labelled examples 12"):
+        Model.fit(*examples(features), validation=other)
+    lonely = Features.from_arrays(features.vectors[[0, 1, 40]], [0, 0, 1])
+    with pytest.raises(InputError, match="2 classes, the smallest of 1"):
+        Model.fit(*examples(features), validation=lonely)
+    few = Features.from_arrays(features.vectors[[0, 1, 40, 41]], [0, 0, 1, 1])  # fewer ways and shots than asked for
+    assert Model.fit(*examples(features), validation=few).temperatures["mll"] > 0
+
+
+def test_rejection_is_that_of_the_novelty_score(features):
+    vectors, labels = examples(features, shots=8)
+    model = Model.fit(vectors, labels, reject=0.1)
+    query, _ = pile(features, count=40)
+    strange = query.flip(1) ** 3
+    both = torch.cat([query, strange])
+    answers = model.answer(both)
+    novelty = learn_novelty(vectors, model.labels, 4, pile=both)
+    np.testing.assert_allclose(answers.novelty, novelty.score(both), rtol=1e-4, atol=1e-5)
+    assert answers.reject.tolist() == (answers.novelty > novelty.threshold(0.1)).tolist()
+    assert answers.reject[40:].mean() > answers.reject[:40].mean()
+    assert not dataclasses.replace(model, reject=0.0).answer(both).reject.any()
+
+
+def test_an_item_on_its_own_does_not_depend_on_the_others(features):
+    model = Model.fit(*examples(features, shots=8), reject=0.1)
+    query, _ = pile(features, count=19)
+    together = model.answer(query)
+    for row in (0, 7):
+        alone = model.answer(query[row : row + 1])
+        np.testing.assert_allclose(alone.probabilities[0], together.probabilities[row], rtol=1e-4)
+        np.testing.assert_allclose(alone.novelty[0], together.novelty[row], rtol=1e-4, atol=1e-6)
+
+
+def test_double_precision_is_as_good(model, features):
+    query, _ = pile(features)
+    pieces = list(model.scores(query.double().numpy())())
+    judged = model.judge(query.double().numpy()).answers(*pieces[0], [str(i) for i in range(30)])
+    np.testing.assert_allclose(judged.probabilities, model.answer(query).probabilities, atol=1e-3)
+
+
+def test_unequal_supports_and_a_class_with_one_example(features):
+    rows = [0, 40, 41, 42, 43, 44, 80, 81]
+    model = Model.fit(features.vectors[rows], [str(label) for label in features.labels[rows].tolist()])
+    assert len(model.answer(pile(features, ways=3)[0])) == 30
+
+
+class TestOnDisk:
+    def test_what_is_read_is_what_was_written(self, features, validation, tmp_path):
+        made = Model.fit(
+            *examples(features),
+            method="bavardage",
+            params={"iterations": 3},
+            base=Base.of(validation),
+            encoder="an encoder",
+            encoder_digest="c0ffee",
+            reject=0.1,
+            seed=7,
+        )
+        read = Model.load(made.save(tmp_path / "m.safetensors"))
+        for field in dataclasses.fields(Model):
+            one, two = getattr(made, field.name), getattr(read, field.name)
+            if isinstance(one, torch.Tensor):
+                assert torch.equal(one, two)
+            elif field.name == "statistics":
+                assert one.keys() == two.keys() == {"base_mean", "base_within"}
+                assert all(torch.equal(one[key], two[key]) for key in one)
+            else:
+                assert one == two, field.name
+        query, _ = pile(features)
+        assert np.array_equal(made.answer(query).probabilities, read.answer(query).probabilities)
+
+    def test_tuples_among_parameters_survive(self, features, tmp_path):
+        made = Model.fit(*examples(features), method="combined", params={"metrics": ("cosine", "mll")})
+        read = Model.load(made.save(tmp_path / "m.safetensors"))
+        assert read.params == {"metrics": ("cosine", "mll")}
+        query, _ = pile(features)
+        assert np.array_equal(made.answer(query).probabilities, read.answer(query).probabilities)
+
+    def test_it_says_what_it_is(self, model, tmp_path):
+        with safe_open(model.save(tmp_path / "m.safetensors"), "pt") as file:
+            assert file.metadata()["format"] == "likelyshot.model/1"
+            assert json.loads(file.metadata()["model"])["classes"] == list(model.classes)
+
+    def test_any_class_names(self, features, tmp_path):
+        vectors, _ = examples(features)
+        names = ["=1+1", "a\nb", "", "🦉"]
+        labels = [names[i // 3] for i in range(12)]
+        read = Model.load(Model.fit(vectors, labels).save(tmp_path / "m.safetensors"))
+        assert sorted(read.classes) == sorted(names)
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ({"format": "likelyshot.model/2"}, "version 1, but got 2: upgrade"),
+            ({"format": "other/1"}, "expected a model, but got 'other/1'"),
+            ({"format": "likelyshot.model/x"}, "expected a model"),
+            ({"model": "{}"}, "expected the facts"),
+            ({"model": "[1]"}, "expected the facts"),
+            ({"model": "not json"}, "damaged data"),
+        ],
+    )
+    def test_another_format_is_refused(self, model, tmp_path, change, words):
+        path = model.save(tmp_path / "m.safetensors")
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata()
+        save_file(load_file(path), path, {**metadata, **change})
+        with pytest.raises(InputError, match=words):
+            Model.load(path)
+
+    @pytest.mark.parametrize(
+        ("fact", "value", "words"),
+        [
+            ("method", "nothing", "unknown method"),
+            ("method", 3, "expected the facts"),
+            ("classes", ["a"], "a label for each"),
+            ("classes", ["a", "b", "c", "d", "e"], "an example of each"),
+            ("classes", [1, 2, 3, 4], "expected text"),
+            ("temperatures", {"mll": 0}, "temperature of mll"),
+            ("temperatures", {"mll": "warm"}, "expected the facts"),
+            ("params", {"lambda": 3}, "no parameter 'lambda'"),
+            ("reject", 7, "rate of rejection"),
+        ],
+    )
+    def test_facts_that_do_not_hold_are_refused(self, model, tmp_path, fact, value, words):
+        path = model.save(tmp_path / "m.safetensors")
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata()
+        facts = json.dumps({**json.loads(metadata["model"]), fact: value})
+        save_file(load_file(path), path, {**metadata, "model": facts})
+        with pytest.raises(InputError, match=words):
+            Model.load(path)
+
+    @pytest.mark.parametrize(
+        ("name", "tensor", "words"),
+        [
+            ("support", torch.full((12, 12), torch.nan), "finite numbers"),
+            ("support", torch.rand(11, 12), "one label per row"),
+            ("labels", torch.arange(12), "a label for each"),
+            ("labels", torch.zeros(12), "int64 labels"),
+            ("extra", torch.zeros(1), "facts and tensors"),
+            ("base_mean", torch.tensor([torch.inf]), "finite statistics"),
+        ],
+    )
+    def test_tensors_that_do_not_hold_are_refused(self, model, tmp_path, name, tensor, words):
+        path = model.save(tmp_path / "m.safetensors")
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata()
+        save_file({**load_file(path), name: tensor}, path, metadata)
+        with pytest.raises(InputError, match=words):
+            Model.load(path)
+
+    def test_damaged_and_missing_files_are_refused(self, model, tmp_path):
+        path = model.save(tmp_path / "m.safetensors")
+        whole = path.read_bytes()
+        for cut in (0, 5, 100, len(whole) - 1):
+            path.write_bytes(whole[:cut])
+            with pytest.raises(InputError, match=r"m\.safetensors"):
+                Model.load(path)
+        with pytest.raises(InputError, match="likelyshot fit"):
+            Model.load(tmp_path / "none")
+        Features.from_arrays(torch.rand(4, 3), [0, 0, 1, 1]).save(path)
+        with pytest.raises(InputError, match="perhaps features"):
+            Model.load(path)
+
+
+def test_another_encoder_is_refused(features):
+    model = Model.fit(*examples(features), encoder="mine", encoder_digest="c0ffee")
+    model.check_encoder("mine", "c0ffee")
+    model.check_encoder("unknown", "")
+    with pytest.raises(InputError, match=r"fitted with, mine \(c0ffee\), but got yours \(dec0de\)"):
+        model.check_encoder("yours", "dec0de")
