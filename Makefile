@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help test reproduce lint types check bench easyfsl clean
+.PHONY: help test reproduce lint types check bench pictures easyfsl clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -31,6 +31,15 @@ check: lint types test  ## everything that CI runs
 bench: $(READY)  ## speed ratios against reference implementations
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.rivals
+
+pictures: $(READY)  ## the pictures of README and docs, computed anew
+	$(BIN)/likelyshot reproduce
+	$(BIN)/likelyshot sweep -m mll_transductive --query dirichlet --tasks 500 --grid iterations=0,1,2,3,5,7,10,15,20 eta=0.1,0.3,0.5,0.7,0.9 -o results/iterations_eta
+	$(BIN)/likelyshot report results/reproduce results/iterations_eta --figures results/figures
+	$(BIN)/likelyshot explore --split val --figures results/figures
+	for name in accuracy time; do cp results/figures/$$name-5way-1shot-dirichlet-75-2.svg docs/images/$$name.svg; done
+	cp results/figures/sweep-1.svg docs/images/lambda_max.svg && cp results/figures/sweep-2.svg docs/images/iterations_eta.svg
+	for name in features families scores; do cp results/figures/$$name.svg docs/images/explore_$$name.svg; done
 
 easyfsl: $(READY)  ## install easyfsl, a second oracle and a rival in speed (its own requirements would pull another torch)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps easyfsl==1.5.0 torchvision==0.16.2

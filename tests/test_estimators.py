@@ -27,6 +27,7 @@ from likelyshot import (
     MLLClassifier,
     TransductiveMLLClassifier,
 )
+from likelyshot.confidence import support_temperature
 from likelyshot.functional.prototypes import class_means
 from likelyshot.methods import METHODS
 from likelyshot.methods.calibration import METRICS, fit_calibration
@@ -71,26 +72,21 @@ def calibration_for(support, labels, query, truth, metrics=METRICS, **settings):
 
 # ----------------------------------------------------------------------------- scikit-learn's contract
 
-SIGNED = "the check gives signed features without asking for the tag positive_only, and MLL refuses them"
 QUERY_SET = "transductive: X is one query set, so a subset of its rows is another question"
 
 
 INDUCTIVE = {"euclidean", "cosine", "mll", "protonet", "simpleshot", "matching", "baseline", "baseline_pp"}
 FEW_STEPS = {"tim": {"steps": 20}, "alpha_tim": {"steps": 20}, "paddle": {"iterations": 20}}
 RIVALS = [
-    FewShotClassifier(name, FEW_STEPS.get(name))
+    FewShotClassifier(name, FEW_STEPS.get(name), temperature=1.0)
     for name, method in METHODS.items()
     if not needs_of(method) and name not in ("euclidean", "cosine", "mll", "mll_transductive")
 ]
 
 
 def expected_failures(estimator) -> dict[str, str]:
-    failures = {}
-    if estimator.__sklearn_tags__().input_tags.positive_only:
-        failures["check_decision_proba_consistency"] = SIGNED
-    if not INDUCTIVE.issuperset(estimator._metrics()):
-        failures["check_methods_subset_invariance"] = QUERY_SET
-    return failures
+    inductive = INDUCTIVE.issuperset(estimator._metrics())
+    return {} if inductive else {"check_methods_subset_invariance": QUERY_SET}
 
 
 @parametrize_with_checks(
@@ -106,12 +102,15 @@ def expected_failures(estimator) -> dict[str, str]:
     expected_failed_checks=expected_failures,
 )
 @pytest.mark.filterwarnings("ignore:row .* of X is all zeros:UserWarning")
+@pytest.mark.filterwarnings("ignore:.* needs non-negative features, and X has negative ones:UserWarning")
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
 @pytest.mark.parametrize(
-    "estimator", [*ALL, FewShotClassifier("matching"), FewShotClassifier("pt_map")], ids=[*NAMES, "matching", "pt_map"]
+    "estimator",
+    [*ALL, FewShotClassifier("matching"), FewShotClassifier("pt_map", temperature=1.0)],
+    ids=[*NAMES, "matching", "pt_map"],
 )
 def test_no_check_is_excused_that_passes(estimator):
     with warnings.catch_warnings():
@@ -120,15 +119,13 @@ def test_no_check_is_excused_that_passes(estimator):
     assert {r["check_name"] for r in results if r["status"] == "failed"} == set(expected_failures(estimator))
 
 
-def test_tags_say_which_methods_need_non_negative_features():
+def test_tags_say_what_cannot_be_rectified():
     def positive_only(estimator):
         return estimator.__sklearn_tags__().input_tags.positive_only
 
     partial = functools.partial(METHODS["mll"], lambda_max=9.0)
     few_shot = [FewShotClassifier(), FewShotClassifier("mll_transductive"), FewShotClassifier(partial)]
-    assert all(map(positive_only, [MLLClassifier(), TransductiveMLLClassifier(), CombinedClassifier(), *few_shot]))
-    assert not positive_only(FewShotClassifier("cosine"))
-    assert not positive_only(CombinedClassifier(metrics=("cosine", "euclidean")))
+    assert not any(map(positive_only, [MLLClassifier(), TransductiveMLLClassifier(), CombinedClassifier(), *few_shot]))
     calibration = calibration_for(*draw())
     assert positive_only(CombinedClassifier(calibration, metrics=("cosine",)))
     assert positive_only(FewShotClassifier("combined", {"calibration": calibration}))
@@ -184,7 +181,7 @@ def test_simpleshot_with_its_base_mean(as_what):
 def test_class_shares_that_the_user_knows(method):
     support, labels, query, _ = draw(queries=40)
     shares = [0.7, 0.2, 0.1]
-    known = FewShotClassifier(method, {"marginals": shares}).fit(support, labels)
+    known = FewShotClassifier(method, {"marginals": shares}, temperature=1.0).fit(support, labels)
     expected = scores_of(method, support, labels, query, marginals=torch.tensor(shares))
     assert np.array_equal(known.decision_function(query), expected)
     proportions = known.predict_proba(query).mean(0)
@@ -251,6 +248,37 @@ def test_probabilities(estimator, temperature, ways):
     assert np.array_equal(classifier.predict(query), probabilities.argmax(-1))
     order = np.take_along_axis(probabilities, scores.argsort(-1), -1)
     assert (np.diff(order, axis=-1) >= 0).all()
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=NAMES)
+def test_the_automatic_temperature_is_that_of_the_support(estimator):
+    support, labels, query, _ = draw(3, shots=[1, 4, 3])
+    if isinstance(estimator, CombinedClassifier):
+        support, labels, query, _ = draw(3)
+    classifier = clone(estimator).set_params(temperature="auto").fit(support, labels)
+    transductive = isinstance(estimator, TransductiveMLLClassifier)
+    inputs = torch.tensor(support), torch.tensor(labels), 3
+    expected = support_temperature(classifier._method(), *inputs, query=torch.tensor(query))
+    scores = classifier.decision_function(query)
+    assert np.allclose(classifier.predict_proba(query), softmax(scores / expected, -1), rtol=1e-6)
+    assert transductive != hasattr(classifier, "temperature_")
+    if not transductive:
+        assert classifier.temperature_ == pytest.approx(expected)
+    assert classifier.temperature == "auto"
+
+
+@pytest.mark.parametrize("estimator", [MLLClassifier(), TransductiveMLLClassifier()])
+def test_one_example_of_each_class_has_probabilities_too(estimator):
+    support, labels, query, _ = draw(3, shots=1)
+    probabilities = clone(estimator).fit(support, labels).predict_proba(query)
+    assert np.allclose(probabilities.sum(-1), 1)
+
+
+@pytest.mark.parametrize("temperature", [0, -1.0, float("nan"), "hot", None])
+def test_a_nonsense_temperature_is_refused(temperature):
+    support, labels, _, _ = draw()
+    with pytest.raises(InputError, match="temperature must be a positive finite number"):
+        MLLClassifier(temperature=temperature).fit(support, labels)
 
 
 def test_probabilities_survive_extreme_temperatures():
@@ -509,7 +537,6 @@ BAD = [
         None,
         "unknown metric 'cosin' for the combined metric: did you mean 'cosine'",
     ),
-    *[(e, with_row(-0.5), NEGATIVE) for e in (MLLClassifier(), TransductiveMLLClassifier(), CombinedClassifier())],
     (MLLClassifier(), (np.ones((3, 1)), [0, 1, 1]), r"1 feature\(s\) scaled to length one says nothing"),
     (MLLClassifier(), with_row(np.nan), "Input X contains NaN"),
     (MLLClassifier(), with_row(np.inf), "Input X contains infinity"),
@@ -560,11 +587,39 @@ def test_bad_queries_are_refused(estimator):
     ):
         with pytest.raises(ValueError, match=message):
             classifier.predict(bad)
-    if classifier.__sklearn_tags__().input_tags.positive_only:
+    if classifier._non_negative():
         with pytest.raises(InputError, match=NEGATIVE):
             classifier.predict_proba(-query)
     else:
         assert classifier.predict(-query).shape == (25,)
+
+
+SIGNED = r"Classifier needs non-negative features, and X has negative ones: they are split, without loss"
+
+
+@pytest.mark.parametrize(
+    "estimator", [MLLClassifier(), TransductiveMLLClassifier(), CombinedClassifier(), FewShotClassifier("pt_map")]
+)
+def test_signed_features_are_rectified_and_that_is_said(estimator):
+    support, labels, query, _ = draw()
+    support, query = support - 0.5, query - 0.5
+    with pytest.warns(UserWarning, match=SIGNED):
+        classifier = clone(estimator).fit(support, labels)
+    by_hand = clone(estimator).fit(both_signs(support), labels)
+    assert (classifier.rectified_, by_hand.rectified_) == (True, False)
+    assert classifier.n_features_in_ == 12
+    assert np.array_equal(classifier.decision_function(query), by_hand.decision_function(both_signs(query)))
+    assert np.array_equal(classifier.predict_proba(query), by_hand.predict_proba(both_signs(query)))
+
+
+def both_signs(x):
+    return np.concatenate([x.clip(min=0), (-x).clip(min=0)], axis=1)
+
+
+def test_signed_features_are_refused_where_a_calibration_is_of_other_ones():
+    calibration = calibration_for(*draw())
+    with pytest.raises(InputError, match=NEGATIVE):
+        CombinedClassifier(calibration).fit(*with_row(-0.5))
 
 
 @pytest.mark.parametrize("estimator", ALL, ids=NAMES)

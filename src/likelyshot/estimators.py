@@ -3,7 +3,9 @@
 Each class is a shell around a pure function of `likelyshot.methods`. numpy arrays, torch tensors, lists and
 pandas tables are welcome; what fits in float32 is computed in float32, all else in float64. Parameters:
 `lambda_max` bounds the rates 1 / prototype, `normalise` scales every row to length one first, `temperature`
-divides the scores in `predict_proba`.
+divides the scores in `predict_proba`: a number, or "auto" to find it from the labelled examples
+(`likelyshot.confidence`). Where a method needs non-negative features and the labelled examples are signed, they and
+all that comes after are split into [relu(x), relu(-x)], with a warning; `rectified_` tells.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from likelyshot.confidence import is_transductive, support_temperature
 from likelyshot.errors import InputError, nearest
-from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.normalise import l2_normalise, rectify
 from likelyshot.functional.prototypes import class_means
+from likelyshot.functional.temperature import probabilities
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
@@ -45,7 +49,7 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     _name: str
     device: str = "cpu"
-    temperature: float
+    temperature: float | str
 
     def _method(self) -> Method:
         """Bind the method to its parameters."""
@@ -59,12 +63,20 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         keywords = parameters_of(self._method())
         return bool(getattr(keywords.get("calibration"), "normalise", keywords.get("normalise", False)))
 
+    def _non_negative(self) -> Collection[str]:
+        """Name what has no answer for negative features."""
+        return NON_NEGATIVE.keys() & set(self._metrics())
+
+    def _may_rectify(self) -> bool:
+        """Whether features may be split in two; not where a calibration is of features as they are."""
+        return True
+
     def _learn(self) -> None:
         """Estimate what the method needs beyond the support."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = not NON_NEGATIVE.keys().isdisjoint(self._metrics())
+        tags.input_tags.positive_only = bool(self._non_negative()) and not self._may_rectify()
         tags.classifier_tags.poor_score = tags.input_tags.positive_only  # on its shifted blobs
         return tags
 
@@ -76,9 +88,16 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             only = f"got only one class, {self.classes_.tolist()[0]!r}: add examples of another"
             raise InputError(f"few-shot classification needs at least two classes, {only}")
+        self.rectified_ = bool(self._non_negative()) and self._may_rectify() and bool((X < 0).any())
+        if self.rectified_:
+            why = f"{type(self).__name__} needs non-negative features, and X has negative ones"
+            warnings.warn(f"{why}: they are split, without loss, into [relu(x), relu(-x)]", stacklevel=2)
         self.support_ = self._checked(X).copy()
         self._learn()
-        self._probabilities(self._scores(self.support_[:1]))  # what the method refuses, it refuses here
+        scores = self._scores(self.support_[:1])  # what the method refuses, it refuses here
+        if self.temperature != "auto" or not is_transductive(self._method()):
+            self.temperature_ = self._temperature()
+            self._probabilities(scores, self.temperature_)
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -94,23 +113,30 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Give softmax(scores / temperature), (q, k).
 
-        The order is that of the scores, but the values are too sure where features depend on each other, as
-        those of a network do: raise `temperature`, which is a constant (fitting it is left for later).
+        With temperature "auto", examples held out of the support say how far the scores can be trusted; see
+        `likelyshot.confidence`. `fit` finds it once, as `temperature_`. For a transductive method it depends on X.
         """
-        return self._probabilities(self._query_scores(X))
+        query = self._query(X)
+        fixed = self.temperature != "auto" or not is_transductive(self._method())
+        return self._probabilities(self._scores(query), self.temperature_ if fixed else self._temperature(query))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Give the accuracy of `predict(X)`."""
         return float(super().score(X, _labels(y), sample_weight))
 
     def _query_scores(self, X: Any) -> NDArray[Any]:
+        return self._scores(self._query(X))
+
+    def _query(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self)
-        return self._scores(self._checked(validate_data(self, _array(X), reset=False)))
+        return self._checked(validate_data(self, _array(X), reset=False))
 
     def _checked(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Choose the precision, refuse what the method has no score for, and warn of what it can only guess."""
+        """Choose the precision, rectify as the support was, and refuse or warn of what has no score."""
         X = X.astype(np.float32 if np.can_cast(X.dtype, np.float32) else np.float64, copy=False)
-        for name in NON_NEGATIVE.keys() & set(self._metrics()):
+        if self.rectified_:
+            X = np.asarray(rectify(_tensor(X, X.dtype)))
+        for name in self._non_negative():
             check_non_negative(name, _tensor(X, X.dtype), who=f"Negative values in data: {type(self).__name__}")
         if not self._normalises():
             return X
@@ -122,17 +148,28 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return X
 
     def _scores(self, query: NDArray[Any]) -> NDArray[Any]:
-        dtype = np.result_type(self.support_, query)
-        inputs = _tensor(self.support_, dtype), _tensor(self.labels_, np.int64), _tensor(query, dtype)
-        scores = self._method()(*(x.to(self.device) for x in inputs), n_ways=len(self.classes_))
+        support, labels, query_set = self._inputs(query)
+        scores = self._method()(support, labels, query_set, n_ways=len(self.classes_))
         return np.asarray(scores.detach().cpu().numpy())
 
-    def _probabilities(self, scores: NDArray[Any]) -> NDArray[np.float64]:
-        if not 0 < self.temperature < float("inf"):
-            raise InputError(f"temperature must be a positive finite number, got {self.temperature}: try 1")
-        exact = torch.from_numpy(scores).double()
-        behind = (exact - exact.amax(-1, keepdim=True)) / self.temperature  # at worst -inf
-        return np.asarray(behind.softmax(-1).numpy())
+    def _inputs(self, query: NDArray[Any]) -> list[torch.Tensor]:
+        dtype = np.result_type(self.support_, query)
+        inputs = _tensor(self.support_, dtype), _tensor(self.labels_, np.int64), _tensor(query, dtype)
+        return [x.to(self.device) for x in inputs]
+
+    def _temperature(self, query: NDArray[Any] | None = None) -> float:
+        if self.temperature == "auto":
+            support, labels, pile = self._inputs(self.support_[:0] if query is None else query)
+            with torch.no_grad():
+                return support_temperature(self._method(), support, labels, len(self.classes_), query=pile)
+        try:
+            return float(self.temperature)
+        except (TypeError, ValueError):
+            wrong = f"got {self.temperature!r}"
+            raise InputError(f'temperature must be a positive finite number or "auto", {wrong}: try "auto"') from None
+
+    def _probabilities(self, scores: NDArray[Any], temperature: float) -> NDArray[np.float64]:
+        return np.asarray(probabilities(torch.from_numpy(scores), temperature).numpy())
 
 
 @dataclass(eq=False, repr=False)
@@ -148,7 +185,7 @@ class FewShotClassifier(_MethodClassifier):
 
     method: str | Method = "mll"
     params: Mapping[str, Any] | None = None
-    temperature: float = 1.0
+    temperature: float | str = "auto"
     device: str = "cpu"
 
     def _method(self) -> Method:
@@ -166,6 +203,9 @@ class FewShotClassifier(_MethodClassifier):
         _check_calibration(params.get("calibration"))
         tensors = {k: torch.tensor(v) for k, v in params.items() if isinstance(v, (np.ndarray, list))}
         return functools.partial(method, **params | tensors)
+
+    def _may_rectify(self) -> bool:
+        return "calibration" not in (self.params or {})
 
     def _metrics(self) -> Collection[str]:
         calibration = (self.params or {}).get("calibration")
@@ -186,7 +226,7 @@ class MLLClassifier(_MethodClassifier):
 
     lambda_max: float = 40.0
     normalise: bool = True
-    temperature: float = 1.0
+    temperature: float | str = "auto"
     _name = "mll"
 
 
@@ -207,7 +247,7 @@ class TransductiveMLLClassifier(_MethodClassifier):
     iterations: int = 10
     eta: float = 0.5
     normalise: bool = True
-    temperature: float = 1.0
+    temperature: float | str = "auto"
     _name = "mll_transductive"
 
 
@@ -231,10 +271,13 @@ class CombinedClassifier(_MethodClassifier):
     rule: str = "youden"
     lambda_max: float = 40.0
     normalise: bool = True
-    temperature: float = 1.0
+    temperature: float | str = "auto"
 
     def _method(self) -> Method:
         return functools.partial(METHODS["combined"], calibration=self.calibration_, rule=self.rule)
+
+    def _may_rectify(self) -> bool:
+        return self.calibration is None
 
     def _metrics(self) -> Collection[str]:
         return getattr(self.calibration, "metrics", self.metrics)

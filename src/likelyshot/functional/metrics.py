@@ -64,19 +64,26 @@ def class_confusion(confusion: Tensor, classes: Tensor, n_classes: int) -> tuple
 
 
 def reliability_counts(scores: Tensor, labels: Tensor, temperature: float, bins: int = 15) -> Tensor:
-    """Count, over bins of equal width of the largest probability: the queries, its sum, and the right ones.
+    """Count, over bins of the largest probability: the queries, its sum, and the right ones.
 
     The probabilities are softmax(scores / temperature). Shapes: scores (..., k), labels (...) -> (3, bins), float64.
 
-    >>> reliability_counts(torch.tensor([[0.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1]), 1.0, bins=2).round(decimals=2)
-    tensor([[0.0000, 2.0000],
-            [0.0000, 1.5000],
+    >>> reliability_counts(torch.tensor([[0.0, 0.0], [9.0, 0.0]]), torch.tensor([1, 0]), 1.0, bins=2)
+    tensor([[1.0000, 1.0000],
+            [0.5000, 0.9999],
             [0.0000, 1.0000]], dtype=torch.float64)
     """
     scores = scores.reshape(-1, scores.shape[-1])
     best, predicted = scores.max(-1)
     top = 1 / ((scores - best[:, None]) / temperature).exp().sum(-1)
-    right = predicted == labels.reshape(-1)
-    place = (top * bins).long().clamp_max(bins - 1)
+    return in_bins(top, predicted == labels.reshape(-1), bins)
+
+
+def in_bins(top: Tensor, right: Tensor, bins: int) -> Tensor:
+    """Count, over bins of equal width ((b - 1) / bins, b / bins]: all, the sum of `top`, and the right ones.
+
+    Shapes: top (n,), right (n,) -> (3, bins), float64.
+    """
+    place = (top * bins).ceil_().long().sub_(1).clamp_(0, bins - 1)
     count = torch.bincount(place, minlength=bins).double()
     return torch.stack([count, *(torch.bincount(place, x.double(), minlength=bins) for x in (top, right))])

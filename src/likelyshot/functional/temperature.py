@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
+from likelyshot.functional.metrics import in_bins
 
 #: Temperatures are sought within this factor of the scores' own spread, either way.
 RANGE = 1e4
@@ -68,26 +69,13 @@ def fit_temperature(
     low, high = centre - reach, centre + reach
     if default is not None:
         low, high = min(low, math.log(default) - reach), max(high, math.log(default) + reach)
-    while high - low > 1e-9 * max(1.0, abs(low)):
-        grid = torch.linspace(low, high, 33, dtype=torch.float64)
-        best = int(loss(grid).argmin())
-        low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, 32)])
+    few = behind.numel() <= 20_000  # then a finer grid at once costs less than more rounds
+    points = 33 if few else 9
+    while high - low > 1e-8 * max(1.0, abs(low)):
+        grid = torch.linspace(low, high, points, dtype=torch.float64, device=behind.device)
+        best = int((loss(grid) if few else torch.cat([loss(grid[i : i + 1]) for i in range(points)])).argmin())
+        low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, points - 1)])
     return math.exp((low + high) / 2)
-
-
-def reliability_counts(scores: Tensor, labels: Tensor, temperature: float, bins: int = 15) -> Tensor:
-    """Count, in bins of the largest probability: examples, the sum of that probability, right answers.
-
-    Bins of equal width, ((b - 1) / bins, b / bins]. The counts of parts add up to those of the whole.
-    Shapes: scores (..., k), labels (...) -> (3, bins), float64.
-
-    >>> scores = torch.tensor([[0.0, 0.0], [9.0, 0.0]])
-    >>> reliability_counts(scores, torch.tensor([1, 0]), 1.0, bins=2)
-    tensor([[1.0000, 1.0000],
-            [0.5000, 0.9999],
-            [0.0000, 1.0000]], dtype=torch.float64)
-    """
-    return _binned(probabilities(scores, temperature), labels, bins)
 
 
 def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15) -> float:
@@ -99,17 +87,10 @@ def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15) -> 
     >>> round(calibration_error(sure, torch.tensor([0, 1, 1])), 3)  # (2 |0.9 - 0.5| + |0.6 - 1|) / 3
     0.4
     """
-    count, confidence, correct = _binned(probabilities, labels, bins)
-    return float((confidence - correct).abs().sum() / count.sum())
-
-
-def _binned(probabilities: Tensor, labels: Tensor, bins: int) -> Tensor:
     if bins < 1:
         raise InputError(f"bins must be 1 or more, got {bins}: 15 is customary")
-    top, predicted = probabilities.double().reshape(-1, probabilities.shape[-1]).max(-1)
-    if not len(top):
+    if not labels.numel():
         raise InputError("a calibration error needs at least one example, got none: give some")
-    right = (predicted == labels.reshape(-1).to(predicted)).double()
-    place = (top * bins).ceil().long().sub(1).clamp(0, bins - 1)
-    sums = torch.stack([torch.ones_like(top), top, right])  # (3, n)
-    return torch.zeros(3, bins, dtype=torch.float64, device=top.device).index_add_(1, place, sums)
+    top, predicted = probabilities.double().reshape(-1, probabilities.shape[-1]).max(-1)
+    count, confidence, correct = in_bins(top, predicted == labels.reshape(-1).to(predicted), bins)
+    return float((confidence - correct).abs().sum() / count.sum())

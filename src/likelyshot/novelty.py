@@ -1,0 +1,146 @@
+"""Things of no known class: a score of how unlike every class an item is, and the threshold for a rejection rate.
+
+The score is a log-likelihood ratio, of the best class against a background: a Gaussian of one spread around the class
+mean against the same around the mean of the pile. Without a pile there is no background to compare with, and the
+likelihood stands alone. It needs no validation data and takes signed features.
+docs/results/confidence.md compares it with others.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from likelyshot.errors import InputError
+from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.prototypes import class_means
+from likelyshot.functional.scores import squared_distances
+
+#: In the background a class counts at most this often the mean of the others, and one item: else what the pile is
+#: full of would itself look like background.
+SHARE = 1.5
+
+
+@dataclass(frozen=True, eq=False)
+class Novelty:
+    """What is known of the classes, and of everything else; made by `learn_novelty`."""
+
+    prototypes: Tensor  # (k, d)
+    shots: Tensor  # (k,)
+    variance: float  # within classes, summed over the features: a class mean of n shots is off by variance / n
+    background: Tensor | None  # (d,); none without a pile
+    held_out: Tensor  # (m,) scores of labelled examples, each without itself in its class
+    normalise: bool
+
+    def score(self, query: Tensor) -> Tensor:
+        """Score items, higher is less like any class: min_k (|f - m_k|^2 - variance / n_k) - |f - background|^2.
+
+        The last term is left out where there is no background. Shapes: (q, d) -> (q,).
+        """
+        query = query.to(self.prototypes)
+        query = l2_normalise(query) if self.normalise else query
+        return _score(_distances(query, self.prototypes, self.shots, self.variance), query, self.background)
+
+    def threshold(self, rate: float, pile: Tensor | None = None) -> float:
+        """Give the score above which an item is rejected, so that about a share `rate` of *known* things is.
+
+        The conformal quantile of the held-out scores: of m examples the ceil((m + 1)(1 - rate))-th smallest. Where
+        they are too few to say (rate < 1 / (m + 1); none at all if every class has one example), it is the quantile
+        of the `pile`'s own scores (q,), which rejects that share of the whole pile, and so of the known things in it
+        no more than that as long as unknown ones score higher. Without a pile, nothing is rejected: infinity.
+        """
+        if not 0 <= rate < 1:
+            raise InputError(f"the rejection rate must be 0 or more and below 1, got {rate}: try 0.05")
+        if self.guaranteed(rate):
+            return conformal_quantile(self.held_out, rate)
+        return math.inf if pile is None else conformal_quantile(pile, rate)
+
+    def guaranteed(self, rate: float) -> bool:
+        """Whether there are enough held-out examples for the threshold to come from them."""
+        return rate * (len(self.held_out) + 1) >= 1
+
+
+def learn_novelty(
+    support: Tensor, labels: Tensor, n_ways: int, *, pile: Tensor | None = None, normalise: bool = True
+) -> Novelty:
+    """Learn what the classes are like from labelled examples, and what things in general are like from a pile.
+
+    The background is the mean of the class means and of the pile, in which no class counts more than about 1.5 times
+    as much as the others do. Shapes: support (n, d), labels (n,) with every class, pile (q, d).
+
+    >>> support, labels = torch.tensor([[9.0, 1, 0], [9, 2, 0], [1, 9, 0], [2, 9, 0]]), torch.tensor([0, 0, 1, 1])
+    >>> novelty = learn_novelty(support, labels, 2)
+    >>> (novelty.score(torch.tensor([[8.0, 1, 0], [0, 1, 9]])) > novelty.threshold(0.2)).tolist()
+    [False, True]
+    """
+    if support.ndim != 2 or labels.shape != support.shape[:1]:
+        raise InputError(
+            f"expected support (n, d) and labels (n,), got {tuple(support.shape)} and {tuple(labels.shape)}: one label "
+            "for each row"
+        )
+    shots = labels.bincount(minlength=n_ways)
+    if len(shots) != n_ways or int(shots.min()) < 1:
+        raise InputError(
+            f"expected labels 0..{n_ways - 1}, an example of each, got {shots.tolist()} examples: add some"
+        )
+    support = support.to(torch.promote_types(support.dtype, torch.float32))
+    support = l2_normalise(support) if normalise else support
+    prototypes = class_means(support, labels, n_ways)
+    own = (support - prototypes[labels]).square().sum(-1)  # (n,)
+    variance = float(own.sum()) / max(len(labels) - n_ways, 1)
+    background = None if pile is None or not len(pile) else background_of(prototypes, pile.to(support), normalise)
+    n = shots[labels].to(support.dtype)
+    several = n > 1
+    left = (n - 1).clamp_min(1)
+    distances = _distances(support, prototypes, shots, variance)
+    distances[torch.arange(len(labels)), labels] = own * (n / left).square() - variance / left  # without itself
+    held = _score(distances, support, background)[several]
+    return Novelty(prototypes, shots, variance, background, held, normalise)
+
+
+def background_of(prototypes: Tensor, pile: Tensor, normalise: bool) -> Tensor:
+    """Average class means and pile, in which the items nearest to one class count at most as `SHARE` says.
+
+    Shapes: prototypes (k, d), pile (q, d) -> (d,).
+    """
+    pile = l2_normalise(pile) if normalise else pile
+    nearest = squared_distances(pile, prototypes).argmin(-1)
+    sums = torch.zeros_like(prototypes).index_add_(0, nearest, pile)
+    return background_from(prototypes, sums, nearest.bincount(minlength=len(prototypes)))
+
+
+def background_from(prototypes: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
+    """Average as `background_of`, from the sums and counts of the pile's items by their nearest class mean.
+
+    For piles that are read in chunks. Shapes: prototypes (k, d), sums (k, d), counts (k,) -> (d,).
+    """
+    counts = counts.to(prototypes.dtype)
+    others = (counts.sum() - counts) / max(len(counts) - 1, 1)  # (k,), their mean
+    weight = ((SHARE * others + 1) / counts.clamp_min(1)).clamp_max(1)  # (k,)
+    return (prototypes.sum(0) + weight @ sums) / (len(prototypes) + weight @ counts)
+
+
+def conformal_quantile(scores: Tensor, rate: float) -> float:
+    """Give the value that a new exchangeable score exceeds with probability at most `rate`; infinity if too few.
+
+    Shapes: (m,). Vovk et al. 2005: the ceil((m + 1)(1 - rate))-th smallest.
+
+    >>> conformal_quantile(torch.arange(1.0, 20.0), 0.1), conformal_quantile(torch.arange(1.0, 4.0), 0.1)
+    (18.0, inf)
+    """
+    place = math.ceil((len(scores) + 1) * (1 - rate) - 1e-9)
+    return math.inf if place > len(scores) else float(scores.sort().values[max(place, 1) - 1])
+
+
+def _distances(query: Tensor, prototypes: Tensor, shots: Tensor, variance: float) -> Tensor:
+    """Estimate |f - true class mean|^2 without bias: the mean of n shots is itself off by variance / n."""
+    return squared_distances(query, prototypes) - variance / shots.to(query.dtype)
+
+
+def _score(distances: Tensor, query: Tensor, background: Tensor | None) -> Tensor:
+    if background is None:
+        return distances.amin(-1)
+    return distances.amin(-1) - squared_distances(query, background.unsqueeze(0)).squeeze(-1)
