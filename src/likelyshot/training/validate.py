@@ -1,0 +1,32 @@
+"""Few-shot accuracy on the validation classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from likelyshot.binding import Statistics, bind
+from likelyshot.encoders.blocks import Encoder
+from likelyshot.evaluation import evaluate
+from likelyshot.extraction import Pool, encode
+from likelyshot.recipes import Recipe
+from likelyshot.results import Result
+from likelyshot.tasks import Balanced, sample_tasks
+
+Validator = Callable[[Encoder], Result]
+
+
+def validator(recipe: Recipe, pool: Pool) -> Validator:
+    """Draw the validation tasks once, and give a function that evaluates an encoder on them."""
+    settings = recipe.validate
+    tasks = sample_tasks(
+        pool.labels,
+        n_tasks=settings.tasks,
+        ways=settings.ways,
+        shots=settings.shots,
+        query=Balanced(settings.queries),
+        seed=settings.seed,
+        classes=pool.classes,
+    )
+    name = settings.method or recipe.finetune.metric
+    method = bind(name, settings.params, Statistics(), ways=settings.ways, shots=settings.shots)
+    return lambda encoder: evaluate(method, encode(encoder, pool), tasks)

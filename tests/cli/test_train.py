@@ -1,0 +1,200 @@
+"""likelyshot train and likelyshot extract, as their users meet them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import sys
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from likelyshot import Features, cli
+from likelyshot.cli.train import KEEP_MEMORY, keep_memory
+
+pytest.importorskip("lightning_fabric")
+
+RECIPE = """
+[data]
+features = "{features}"
+[encoder]
+name = "relu_head"
+params = {{ dim = 8, rectify = true }}
+[finetune]
+epochs = 2
+episodes = 5
+ways = 3
+queries = 4
+lr = 1e-2
+temperature = 2.0
+[validate]
+ways = 3
+queries = 4
+tasks = 10
+[run]
+output = "{output}"
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    tensors = {}
+    for split in ("train", "val", "test"):
+        labels = torch.arange(5).repeat_interleave(8)
+        centres = torch.randn(5, 6, generator=generator)
+        tensors[f"{split}.features"] = centres[labels] + torch.randn(40, 6, generator=generator)
+        tensors[f"{split}.labels"] = labels
+    save_file(tensors, tmp_path / "f.safetensors")
+    path = tmp_path / "r.toml"
+    path.write_text(RECIPE.format(features=tmp_path / "f.safetensors", output=tmp_path / "run"))
+    return path
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Call the command line; give exit code, standard output and standard error."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["likelyshot", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            sys.exit(cli.main())
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call
+
+
+def test_train_then_extract_then_evaluate(run, recipe, tmp_path):
+    code, out, err = run("train", recipe, "--set", "finetune.epochs=1", "--accelerator", "cpu")
+    assert code == 0, err
+    assert "finetune: best " in out
+    assert f"likelyshot evaluate {tmp_path}/run/features.safetensors" in out
+    assert "finetune: epoch 1/1, loss " in err
+    assert "images/s" in err
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["finetune"]["epochs"] == 1
+    best, output = tmp_path / "run" / "best.safetensors", tmp_path / "e.safetensors"
+    arguments = ("extract", tmp_path / "f.safetensors", "--split", "test", "--checkpoint", best, "-o", output)
+    code, out, err = run(*arguments)
+    assert code == 0, err
+    assert "40 x 8 features" in out
+    assert "images/s" in out
+    made = Features.load(tmp_path / "run" / "features.safetensors", split="test")
+    assert torch.equal(Features.load(output).vectors, made.vectors)
+    code, out, _ = run(*arguments, "--json")
+    assert code == 0
+    assert not json.loads(out)["computed"]
+    code, out, err = run("evaluate", tmp_path / "run" / "features.safetensors", "--ways", 3, "--tasks", 5, "--total", 9)
+    assert code == 0, err
+
+
+def test_a_second_run_needs_resume(run, recipe):
+    assert run("train", recipe, "--set", "finetune.epochs=1")[0] == 0
+    code, _, err = run("train", recipe, "--set", "finetune.epochs=1")
+    assert code == 2
+    assert "go on with --resume" in err
+    code, out, _ = run("train", recipe, "--set", "finetune.epochs=1", "--resume", "--json")
+    assert code == 0
+    assert json.loads(out)["parameters"] == 12 * 8 + 8
+
+
+def test_dry_run_shows_everything_and_writes_nothing(run, recipe, tmp_path):
+    code, out, _ = run("train", recipe, "--set", "run.seed=7", "--dry-run")
+    assert code == 0
+    shown = json.loads(out)
+    assert shown["recipe"]["run"]["seed"] == 7
+    assert shown["recipe"]["pretrain"]["momentum"] == 0.9
+    assert shown["encoder"] == {"parameters": 12 * 8 + 8, "dim": 8}
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "finetune.epoch=1"], "unknown key 'finetune.epoch' in the recipe: did you mean 'epochs'"),
+        (["--set", "epochs"], "expected a change as TABLE.KEY=VALUE"),
+        (["--set", "data.features=none.npz"], "nothing is there"),
+        (["--accelerator", "abacus"], "expected devices of this machine"),
+        (["--strategy", "abacus"], "expected devices of this machine"),
+    ],
+)
+def test_bad_input_ends_with_a_sentence(run, recipe, arguments, message):
+    code, out, err = run("train", recipe, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_waits_for_the_step_and_says_how_to_go_on(run, recipe, monkeypatch, number):
+    from likelyshot.training import keeper
+    from likelyshot.training import run as runs
+
+    def interrupted(recipe, *, stop, **others):
+        assert not stop()
+        os.kill(os.getpid(), number)
+        assert stop()
+        raise keeper.Stopped
+
+    monkeypatch.setattr(runs, "train", interrupted)
+    before = signal.getsignal(number)
+    code, _, err = run("train", recipe, "--set", "run.seed=3")
+    assert code == 130
+    assert f"the run is saved; go on with: likelyshot train {recipe} --set run.seed=3 --resume" in err
+    assert signal.getsignal(number) is before
+
+
+def test_ctrl_c_is_not_put_off_before_the_first_step_nor_twice(run, recipe, monkeypatch):
+    from likelyshot.training import run as runs
+
+    def at_once(recipe, **others):
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("went on")
+
+    def twice(recipe, *, stop, **others):
+        stop()
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("went on")
+
+    for fake in (at_once, twice):
+        monkeypatch.setattr(runs, "train", fake)
+        code, _, err = run("train", recipe)
+        assert code == 130
+        assert "the last checkpoint is whole" in err
+
+
+def test_the_process_starts_once_more_to_keep_its_memory(monkeypatch):
+    started = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
+    for key in KEEP_MEMORY:
+        monkeypatch.delenv(key, raising=False)
+    keep_memory()
+    assert started == []  # torch is running already
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
+    keep_memory()
+    [(program, arguments, environment)] = started
+    assert (program, arguments) == (sys.executable, sys.orig_argv)
+    assert environment["MALLOC_MMAP_THRESHOLD_"] == "4294967296"
+    assert environment["MALLOC_TOP_PAD_"] == "1"  # the user's own stays
+    for key in KEEP_MEMORY:
+        monkeypatch.setenv(key, "1")
+    keep_memory()
+    assert len(started) == 1  # not for ever
+
+
+def test_extract_refuses_what_it_cannot_write_or_read(run, recipe, tmp_path):
+    code, _, err = run("extract", tmp_path / "f.safetensors", "-o", tmp_path / "x.npz")
+    assert code == 2
+    assert "expected a file .safetensors" in err
+    code, _, err = run("extract", tmp_path / "nowhere", "-o", tmp_path / "x.safetensors")
+    assert code == 2
+    assert "is not there" in err
+    code, _, err = run("extract", tmp_path / "f.safetensors", "-o", tmp_path / "x.safetensors")
+    assert code == 2
+    assert "give --checkpoint" in err

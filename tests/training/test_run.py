@@ -1,0 +1,274 @@
+"""Whole runs: what they leave, and that a run which was killed ends as if it had not been."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from likelyshot import Features, InputError
+from likelyshot.checkpoints import load_checkpoint, load_encoder
+from likelyshot.features import Base, splits
+
+pytest.importorskip("lightning_fabric")
+
+from likelyshot.training.keeper import Stopped
+from likelyshot.training.run import Machines, train
+
+CPU = Machines(accelerator="cpu", devices=1)
+
+
+def events(folder, kind):
+    lines = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
+    timed = ("seconds", "images_per_second")
+    return [{key: value for key, value in line.items() if key not in timed} for line in lines if line["event"] == kind]
+
+
+def same_tensors(one, other):
+    one, other = load_checkpoint(one).tensors, load_checkpoint(other).tensors
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_run_leaves_checkpoints_log_features_and_summary(head_table, changed, tmp_path):
+    shown, said = [], []
+    summary = train(changed(head_table), machines=CPU, show=shown.append, say=said.append)
+    folder = tmp_path / "run"
+    assert {path.name for path in folder.iterdir()} >= {
+        "recipe.json",
+        "environment.json",
+        "log.jsonl",
+        "pretrained.safetensors",
+        "best.safetensors",
+        "last.safetensors",
+        "features.safetensors",
+        "summary.json",
+    }
+    assert json.loads((folder / "summary.json").read_text()) == summary
+    epochs = events(folder, "epoch")
+    assert [(event["stage"], event["epoch"]) for event in epochs] == [
+        ("pretrain", 0),
+        ("pretrain", 1),
+        ("pretrain", 2),
+        ("finetune", 0),
+        ("finetune", 1),
+        ("finetune", 2),
+    ]
+    for stage in ("pretrain", "finetune"):
+        best = max(event["validation_accuracy"] for event in epochs if event["stage"] == stage)
+        assert summary["stages"][stage]["validation_accuracy"] == best
+    # stage 2 begins with the best encoder of stage 1
+    assert epochs[3]["validation_accuracy"] == summary["stages"]["pretrain"]["validation_accuracy"]
+    assert said == ["reading the data", "pretrain", "finetune", "features"]
+    assert shown[-1].epoch == 1
+    assert shown[-1].best == summary["stages"]["finetune"]["validation_accuracy"]
+
+    # the features are those of the best encoder, in a file that evaluate reads
+    file = folder / "features.safetensors"
+    assert set(splits(file)) == {"val", "test"}
+    encoder, _ = load_encoder(folder / "best.safetensors")
+    raw = Features.load(head_table["data"]["features"], split="test")
+    test = Features.load(file, split="test")
+    assert test.classes == raw.classes
+    torch.testing.assert_close(test.vectors, encoder(raw.vectors).detach())
+    train_raw = Features.load(head_table["data"]["features"], split="train")
+    torch.testing.assert_close(Base.load(file).mean, encoder(train_raw.vectors).detach().mean(0))
+
+
+KILLED = """
+import json, os, signal, sys
+import torch
+torch.set_num_threads(1)
+from likelyshot.recipes import recipe_from
+from likelyshot.training.run import Machines, train
+steps = []
+def stop():
+    steps.append(1)
+    if len(steps) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return False
+train(recipe_from(json.loads(sys.argv[1])), machines=Machines("cpu", 1), stop=stop)
+"""
+
+
+def test_killed_in_mid_epoch_and_resumed_it_ends_with_the_same_weights(images_table, changed, tmp_path):
+    undisturbed, killed = changed(images_table, **{"run.output": str(tmp_path / "a")}), changed(images_table)
+    train(undisturbed, machines=CPU)
+    # 4 steps an epoch, and one question more at its end: the 8th question comes in the middle of the second
+    arguments = [sys.executable, "-c", KILLED, json.dumps(killed.to_dict()), "8"]
+    ran = subprocess.run(arguments, capture_output=True, timeout=120, check=False)
+    assert ran.returncode == -9, ran.stderr.decode()
+    folder = tmp_path / "run"
+    assert load_checkpoint(folder / "last.safetensors").facts["standing"]["epoch"] == 1
+    assert len(events(folder, "step")) > 4
+
+    # and once more it is stopped, in the middle of the second stage, after its second step, which is not yet logged
+    def stop():
+        return (folder / "best.safetensors").exists() and len(events(folder, "step")) == 8 + 1
+
+    with pytest.raises(Stopped):
+        train(killed, machines=CPU, resume=True, stop=stop)
+    facts = load_checkpoint(folder / "last.safetensors").facts
+    assert (facts["stage"], facts["standing"]["epoch"], facts["standing"]["step"]) == ("finetune", 0, 2)
+    with (folder / "log.jsonl").open("a") as file:
+        file.write('{"place": [2, 0')  # as a crash in the middle of a line leaves it
+
+    train(killed, machines=CPU, resume=True)
+    for name in ("last", "best", "pretrained"):
+        assert same_tensors(tmp_path / "a" / f"{name}.safetensors", folder / f"{name}.safetensors"), name
+    for split in ("val", "test"):
+        one, other = (Features.load(place / "features.safetensors", split=split) for place in (tmp_path / "a", folder))
+        assert one.digest == other.digest
+    for kind in ("step", "epoch"):
+        assert events(tmp_path / "a", kind) == events(folder, kind)
+
+
+def test_a_finished_run_resumes_to_nothing(head_table, changed, tmp_path):
+    recipe = changed(head_table, **{"finetune.epochs": 0})
+    first = train(recipe, machines=CPU)
+    before = (tmp_path / "run" / "last.safetensors").read_bytes()
+    assert train(recipe, machines=CPU, resume=True) == first
+    assert (tmp_path / "run" / "last.safetensors").read_bytes() == before
+    assert len(events(tmp_path / "run", "epoch")) == 3
+
+
+def test_the_seed_decides_and_the_caller_keeps_his_random_numbers(head_table, changed, tmp_path):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train(changed(head_table, **{"run.output": str(tmp_path / name), "run.seed": seed}), machines=CPU)
+    assert torch.equal(torch.rand(3), expected)
+    files = [tmp_path / name / "last.safetensors" for name in "abc"]
+    assert same_tensors(files[0], files[1])
+    assert not same_tensors(files[0], files[2])
+
+
+def test_it_stops_early_when_nothing_gets_better(head_table, changed, tmp_path):
+    # at such a rate nothing moves, so that epoch 0 stays the best
+    still = {"finetune.epochs": 9, "finetune.patience": 2, "finetune.lr": 1e-30, "pretrain.epochs": 0}
+    summary = train(changed(head_table, **still), machines=CPU)
+    assert summary["stages"]["finetune"]["epoch"] == 0
+    assert len(events(tmp_path / "run", "epoch")) == 3
+
+
+def test_half_precision_is_close(images_table, changed, tmp_path):
+    short = {"pretrain.epochs": 1, "finetune.epochs": 0}
+    for name, precision in (("a", "32"), ("b", "bf16")):
+        choice = {"run.output": str(tmp_path / name), "run.precision": precision}
+        train(changed(images_table, **short, **choice), machines=CPU)
+    one, other = (events(tmp_path / name, "step") for name in "ab")
+    losses = [[event["loss"] for event in part] for part in (one, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.1)
+    assert losses[0] != losses[1]
+
+
+TWO = """
+import json, sys
+import torch
+torch.set_num_threads(1)
+from likelyshot.recipes import recipe_from
+from likelyshot.training.run import Machines, train
+summary = train(recipe_from(json.loads(sys.argv[1])), machines=Machines("cpu", 2, 1, "ddp"))
+print(json.dumps(summary))
+"""
+
+
+def test_two_processes_give_the_losses_of_one(head_table, changed, tmp_path):
+    script = tmp_path / "two.py"
+    script.write_text(TWO)
+    both = changed(head_table, **{"run.output": str(tmp_path / "two")})
+    ran = subprocess.run(
+        [sys.executable, str(script), json.dumps(both.to_dict())], capture_output=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stderr.decode()
+    train(changed(head_table), machines=CPU)
+    one, two = (events(tmp_path / name, "step") for name in ("run", "two"))
+    assert [event["place"] for event in one] == [event["place"] for event in two]
+    assert [event["loss"] for event in two] == pytest.approx([event["loss"] for event in one], rel=1e-5)
+    ones, twos = (load_checkpoint(tmp_path / name / "last.safetensors").tensors for name in ("run", "two"))
+    for name in ones:
+        torch.testing.assert_close(twos[name], ones[name], rtol=1e-4, atol=1e-6)
+    reported = [line for line in ran.stdout.decode().splitlines() if line.startswith("{") and len(line) > 2]
+    assert len(reported) == 1  # by the first process only
+
+
+def test_a_folder_with_a_run_is_not_overwritten(head_table, changed):
+    recipe = changed(head_table, **{"finetune.epochs": 0})
+    train(recipe, machines=CPU)
+    with pytest.raises(InputError, match="go on with --resume, or choose another folder"):
+        train(recipe, machines=CPU)
+    with pytest.raises(InputError, match=r"pretrain.lr was 0.05 and is 0.1: put it back"):
+        train(changed(head_table, **{"finetune.epochs": 0, "pretrain.lr": 0.1}), machines=CPU, resume=True)
+
+
+def test_a_truncated_checkpoint_is_refused_and_stays(head_table, changed, tmp_path):
+    recipe = changed(head_table, **{"finetune.epochs": 0})
+    train(recipe, machines=CPU)
+    last = tmp_path / "run" / "last.safetensors"
+    last.write_bytes(last.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"expected a whole checkpoint, but .*last.safetensors is damaged"):
+        train(recipe, machines=CPU, resume=True)
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(head_table, changed, tmp_path, monkeypatch):
+    import os
+
+    real, written = os.fsync, []
+
+    def fsync(handle):
+        written.append(1)
+        if len(written) == 8:
+            raise OSError(28, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    recipe = changed(head_table, **{"run.checkpoint_seconds": 0})
+    with pytest.raises(InputError, match=r"cannot write .* \(No space left on device\)"):
+        train(recipe, machines=CPU)
+    monkeypatch.undo()
+    assert load_checkpoint(tmp_path / "run" / "last.safetensors").facts["stage"] == "pretrain"
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
+    train(recipe, machines=CPU, resume=True)
+    undisturbed = changed(head_table, **{"run.output": str(tmp_path / "b")})
+    train(undisturbed, machines=CPU)
+    assert same_tensors(tmp_path / "b" / "last.safetensors", tmp_path / "run" / "last.safetensors")
+
+
+def test_weights_of_another_architecture_are_refused(head_table, changed, tmp_path):
+    train(changed(head_table, **{"finetune.epochs": 0}), machines=CPU)
+    best = str(tmp_path / "run" / "best.safetensors")
+    other = {"run.output": str(tmp_path / "other"), "pretrain.epochs": 0}
+    encoder = {"name": "relu_head", "weights": best}
+    with pytest.raises(InputError, match=r"holds another: linear.weight is \(8, 24\) instead of \(9, 24\)"):
+        train(changed({**head_table, "encoder": {**encoder, "params": {"dim": 9, "rectify": True}}}, **other))
+    started = {**head_table, "encoder": {**encoder, "params": {"dim": 8, "rectify": True}}}
+    train(changed(started, **other), machines=CPU)
+    first = events(tmp_path / "other", "epoch")[0]
+    assert first["validation_accuracy"] == load_checkpoint(best).facts["validation_accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data.features": "nowhere.safetensors"}, "expected a file of features, but got nothing is there"),
+        ({"pretrain.batch_size": 61}, "expected at least pretrain.batch_size = 61 training images, but got 60"),
+        ({"finetune.metric": "mlll"}, "unknown method 'mlll': did you mean 'mll'"),
+        ({"finetune.ways": 7}, "expected at least 7 classes"),
+        ({"finetune.episodes": 1}, "expected finetune.episodes of at least episodes_per_step"),
+        ({"encoder.name": "relu_heads"}, "unknown encoder 'relu_heads': did you mean 'relu_head'"),
+        ({"validate.params": {"lambda": 3}}, "mll has no parameter 'lambda'"),
+        ({"pretrain.lr": 1e30}, "expected a finite loss"),
+    ],
+)
+def test_bad_input_is_told_in_a_sentence(head_table, changed, tmp_path, changes, message):
+    with pytest.raises(InputError, match=message):
+        train(changed(head_table, **changes), machines=CPU)
+    assert not (tmp_path / "run" / "best.safetensors").exists()  # it does not take a stage to find out
+
+
+def test_a_missing_image_folder_is_told(images_table, changed):
+    with pytest.raises(InputError, match=r"/nowhere is not there"):
+        train(changed(images_table, **{"data.path": "/nowhere"}), machines=CPU)
