@@ -382,7 +382,7 @@ def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(tmp_path):
         "from likelyshot.cli import main",
         "main()",
     ]
-    command = [sys.executable, "-c", "\n".join(code), "reproduce", "--tasks", "400", "-o", str(tmp_path / "out")]
+    command = [sys.executable, "-c", "\n".join(code), "reproduce", "--tasks", "150", "-o", str(tmp_path / "out")]
     cells = tmp_path / "out" / "cells"
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -27,6 +27,7 @@ READ = "SELECT checksum, vector FROM vectors WHERE digest = ?"
 WRITE = "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)"
 EVERY = 1.0  # seconds between writes: what a crash can lose
 PATIENCE = 30.0  # seconds to wait for another writer
+BROKEN = (sqlite3.Error, UnicodeDecodeError)  # the latter where the damage is in a name that SQLite reports
 SOUND = ("locked", "readonly", "full", "unable to open", "I/O")  # in errors that are not the fault of the file
 
 
@@ -63,7 +64,7 @@ class Cache:
                 return None
             try:
                 found = self._connection.execute(READ, (key,)).fetchone()
-            except sqlite3.Error as error:
+            except BROKEN as error:
                 self._failed(error)
                 return None
         if found is None or not isinstance(found[1], bytes) or found[0] != zlib.crc32(key + found[1]):
@@ -98,11 +99,11 @@ class Cache:
                 with self._connection:
                     self._connection.executemany(WRITE, self._pending)
                 self._pending.clear()
-            except sqlite3.Error as error:
+            except BROKEN as error:
                 self._failed(error)
         self._written = time.monotonic()
 
-    def _failed(self, error: sqlite3.Error) -> None:
+    def _failed(self, error: Exception) -> None:
         """Make a damaged file anew; for any other reason write no more, but go on reading."""
         assert self._connection is not None
         assert self.path is not None
@@ -124,7 +125,7 @@ class Cache:
             connection.execute(TABLE)
             connection.execute(READ, (b"",))
             return connection
-        except (sqlite3.Error, OSError) as error:
+        except (*BROKEN, OSError) as error:
             if connection is not None:
                 connection.close()
             if again and _damaged(error):
@@ -136,7 +137,7 @@ class Cache:
 
 
 def _damaged(error: Exception) -> bool:
-    return isinstance(error, sqlite3.Error) and not any(word in str(error) for word in SOUND)
+    return isinstance(error, BROKEN) and not any(word in str(error) for word in SOUND)
 
 
 def _warn(path: Path, error: Exception) -> None:
