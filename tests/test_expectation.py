@@ -42,6 +42,7 @@ def test_counts_by_hand():
     assert "5 labelled examples" in said
     assert "60 %" in said
     assert "One example only" in said
+    assert "Taken for another: ant for bee (1 of 2), bee for ant (1 of 3)." in said
     assert "Hard to tell apart: ant and bee (40 %" in said
 
 

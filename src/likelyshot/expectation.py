@@ -54,6 +54,18 @@ class Expectation:
     hard_pairs: tuple[HardPair, ...]  # the hardest first
     doubtful: tuple[Doubt, ...]  # the most doubtful first
 
+    def confused(self, most: int = 5) -> list[tuple[str, str, float, float]]:
+        """List true class, class named instead, how many examples and of how many, the most frequent first."""
+        wrong = self.confusion.clone().fill_diagonal_(0)
+        order = wrong.flatten().argsort(descending=True, stable=True)[:most].tolist()
+        pairs = [divmod(place, len(self.classes)) for place in order]
+        totals = self.confusion.sum(1)
+        return [
+            (self.classes[a], self.classes[b], float(wrong[a, b]), float(totals[a]))
+            for a, b in pairs
+            if wrong[a, b] > 0
+        ]
+
     def words(self, names: Sequence[str] | None = None) -> list[str]:
         """Say it in sentences; `names` are those of the examples, by row."""
         if not self.examples:
@@ -65,6 +77,11 @@ class Expectation:
         ]
         if self.single:
             said.append(f"One example only, so not part of that figure: {', '.join(self.single)}.")
+        if astray := self.confused():
+            words = ", ".join(
+                f"{true} for {named} ({count:.2g} of {total:.0f})" for true, named, count, total in astray
+            )
+            said.append(f"Taken for another: {words}.")
         for one, other, share in self.hard_pairs:
             said.append(f"Hard to tell apart: {one} and {other} ({100 * share:.0f} % of their examples go astray).")
         for row, label, better, _ in self.doubtful:

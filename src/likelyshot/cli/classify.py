@@ -91,6 +91,8 @@ def classify(
             stage=own_data.stages(start),
             say=lambda sentence: own_data.show(screen, sentence),
         )
+        if found.expectation is not None:
+            own_data.show_confusion(screen, found.expectation)
         found.save(output)
         own_data.show(screen, f"{len(found.items):,} answers: {output}")
         failed = own_data.write_extras(found, screen, gallery, copy_to, link_to)

@@ -72,6 +72,7 @@ def fit(
             stage=own_data.stages(start),
             say=lambda sentence: own_data.show(screen, sentence),
         )
+        own_data.show_confusion(screen, fitted.expectation)
         output_folder(output.parent)
         fitted.model.save(output)
     own_data.show(screen, f"The model: {output}")

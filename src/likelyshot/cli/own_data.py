@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from likelyshot.own_data.gathering import Stage
     from likelyshot.own_data.model import Model
 
+MOST_CLASSES = 12  # of a confusion table on the screen
+
 SupportOption = Annotated[
     Path,
     typer.Option(
@@ -178,8 +180,29 @@ def write_extras(
 
 def show(screen: Console, text: str, style: str | None = None) -> None:
     """Print a sentence that may hold any name."""
-    printable = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-    screen.print(printable, soft_wrap=True, style=style)
+    screen.print(printable(text), soft_wrap=True, style=style)
+
+
+def show_confusion(screen: Console, expectation: Expectation) -> None:
+    """Print which labelled examples were taken for what, where that fits on a screen and anything went astray."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if len(expectation.classes) > MOST_CLASSES or not expectation.confused():
+        return
+    table = Table(title="Held-out labelled examples: true class down, named across", title_justify="left")
+    table.add_column("true class")
+    for number in range(1, len(expectation.classes) + 1):
+        table.add_column(f"{number}", justify="right")
+    for number, (name, counts) in enumerate(zip(expectation.classes, expectation.confusion.tolist(), strict=True), 1):
+        cells = [f"{count:.2g}" if count else "·" for count in counts]
+        table.add_row(Text(f"{number} {printable(name)}"), *cells)
+    screen.print(table)
+
+
+def printable(text: str) -> str:
+    """Write characters that a terminal would act upon as their codes."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def show_problems(screen: Console, problems: Sequence[Problem]) -> None:
