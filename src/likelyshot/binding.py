@@ -24,7 +24,7 @@ Params = Mapping[str, Any]
 #: Validation tasks that the combined metric is calibrated on.
 CALIBRATION_TASKS = 2_000
 #: Validation tasks that the temperature of a method's probabilities is fitted on.
-TEMPERATURE_TASKS = 200
+TEMPERATURE_TASKS = 100
 
 #: Parameters that act through a statistic of the method instead of its own call.
 _CALIBRATION_PARAMS = ("lambda_max", "normalise", "metrics")

@@ -17,7 +17,7 @@ from torch import Tensor
 from likelyshot.errors import InputError
 from likelyshot.features import Features
 from likelyshot.functional import temperature as temperatures
-from likelyshot.functional.metrics import class_confusion, confusion_counts, reliability_counts, task_metrics
+from likelyshot.functional.metrics import class_confusion, confusion_counts, decide, reliability_counts, task_metrics
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
@@ -67,16 +67,16 @@ def evaluate(
     sets = [features] if isinstance(features, Features) else list(features)
     name, params = describe(method)
 
-    def judge(scores: Tensor, chunk: slice) -> tuple[Tensor, Tensor]:
-        truth = tasks.query_labels[chunk].to(device).long()
-        predicted = scores.argmax(-1)
-        sure = reliability_counts(scores, truth, 1.0 if temperature is None else temperature)
-        return confusion_counts(predicted, truth, tasks.ways).cpu(), sure.cpu()
+    def judge(scores: Tensor, chunk: slice) -> list[Tensor]:
+        return [x.cpu() for x in decide(scores, 1.0 if temperature is None else temperature)]
 
     started = time.perf_counter()
     judged = _score(method, sets, tasks, judge, device, chunk_bytes, workers, progress)
     seconds = time.perf_counter() - started
-    confusions, sure = torch.cat([counts for counts, _ in judged]), torch.stack([sure for _, sure in judged]).sum(0)
+    predicted, top = (torch.cat(parts) for parts in zip(*judged, strict=True))  # (t, q) each
+    truth = tasks.query_labels.long()
+    confusions = confusion_counts(predicted, truth, tasks.ways)
+    sure = reliability_counts(top.flatten(), (predicted == truth).flatten())
     accuracy, balanced, f1 = (x.numpy().round(9) for x in task_metrics(confusions))
     per_class = confusions.sum(-1).double()
     return Result(

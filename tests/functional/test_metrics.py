@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from likelyshot.functional.metrics import class_confusion, confusion_counts, reliability_counts
+from likelyshot.functional.metrics import class_confusion, confusion_counts, decide, reliability_counts
 
 
 @pytest.fixture
@@ -44,11 +44,13 @@ def test_reliability_is_that_of_a_loop(seed, temperature, bins):
         top, guess = float(probability.max()), int(probability.argmax())
         place = max(math.ceil(top * bins), 1) - 1
         expected[:, place] += [1, top, guess == label]
-    found = reliability_counts(scores, labels, temperature, bins).numpy()
+    predicted, top = decide(scores, temperature)
+    assert torch.equal(predicted, scores.argmax(-1))
+    found = reliability_counts(top.flatten(), (predicted == labels).flatten(), bins).numpy()
     assert found.sum(1) == pytest.approx(expected.sum(1))  # a probability on the edge of a bin may fall either way
     assert np.abs(found[0] - expected[0]).sum() <= 2
 
 
 def test_huge_scores_are_sure():
-    count, confidence, correct = reliability_counts(torch.tensor([[3e38, -3e38]]), torch.tensor([0]), 1e-3)
-    assert (count[-1], confidence[-1], correct[-1]) == (1, 1, 1)
+    predicted, top = decide(torch.tensor([[3e38, -3e38]]), 1e-3)
+    assert (predicted.item(), top.item()) == (0, 1)

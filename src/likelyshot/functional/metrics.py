@@ -63,26 +63,27 @@ def class_confusion(confusion: Tensor, classes: Tensor, n_classes: int) -> tuple
     return taken.view(n_classes, n_classes), could.view(n_classes, n_classes)
 
 
-def reliability_counts(scores: Tensor, labels: Tensor, temperature: float, bins: int = 15) -> Tensor:
+def decide(scores: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Give the best class of every query and its probability in softmax(scores / temperature).
+
+    Shapes: (..., k) -> (...) int64 and (...).
+
+    >>> decide(torch.tensor([[0.0, 0.0], [0.0, 9.0]]))
+    (tensor([0, 1]), tensor([0.5000, 0.9999]))
+    """
+    best, predicted = scores.max(-1)
+    return predicted, (scores - best.unsqueeze(-1)).div_(temperature).exp_().sum(-1).reciprocal_()
+
+
+def reliability_counts(top: Tensor, right: Tensor, bins: int = 15) -> Tensor:
     """Count, over bins of the largest probability: the queries, its sum, and the right ones.
 
-    The probabilities are softmax(scores / temperature). Shapes: scores (..., k), labels (...) -> (3, bins), float64.
+    Bins are of equal width, ((b - 1) / bins, b / bins]. Shapes: top (n,), right (n,) -> (3, bins), float64.
 
-    >>> reliability_counts(torch.tensor([[0.0, 0.0], [9.0, 0.0]]), torch.tensor([1, 0]), 1.0, bins=2)
+    >>> reliability_counts(torch.tensor([0.5, 0.9]), torch.tensor([False, True]), bins=2)
     tensor([[1.0000, 1.0000],
-            [0.5000, 0.9999],
+            [0.5000, 0.9000],
             [0.0000, 1.0000]], dtype=torch.float64)
-    """
-    scores = scores.reshape(-1, scores.shape[-1])
-    best, predicted = scores.max(-1)
-    top = 1 / ((scores - best[:, None]) / temperature).exp().sum(-1)
-    return in_bins(top, predicted == labels.reshape(-1), bins)
-
-
-def in_bins(top: Tensor, right: Tensor, bins: int) -> Tensor:
-    """Count, over bins of equal width ((b - 1) / bins, b / bins]: all, the sum of `top`, and the right ones.
-
-    Shapes: top (n,), right (n,) -> (3, bins), float64.
     """
     place = (top * bins).ceil_().long().sub_(1).clamp_(0, bins - 1)
     count = torch.bincount(place, minlength=bins).double()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
-from likelyshot.functional.metrics import in_bins
+from likelyshot.functional.metrics import reliability_counts
 
 #: Temperatures are sought within this factor of the scores' own spread, either way.
 RANGE = 1e4
@@ -92,5 +92,5 @@ def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15) -> 
     if not labels.numel():
         raise InputError("a calibration error needs at least one example, got none: give some")
     top, predicted = probabilities.double().reshape(-1, probabilities.shape[-1]).max(-1)
-    count, confidence, correct = in_bins(top, predicted == labels.reshape(-1).to(predicted), bins)
+    count, confidence, correct = reliability_counts(top, predicted == labels.reshape(-1).to(predicted), bins)
     return float((confidence - correct).abs().sum() / count.sum())
