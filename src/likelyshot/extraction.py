@@ -150,7 +150,7 @@ def extract(
         raise InputError(f"expected {wanted}, which the encoder was trained on, but got {data.path or data.features}")
     encoder = encoder.to(device)
     if pool.data.ndim == 4:
-        encoder = encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        encoder = encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload,unused-ignore]
     features = encode(encoder, pool, progress=start(len(pool)))
     source = {**features.source, "encoder": f"{encoder.name} {weights[:12]}", "extraction": identity}
     features = Features(features.vectors, features.labels, features.classes, source)

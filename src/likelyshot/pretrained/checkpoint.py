@@ -24,7 +24,7 @@ def open_checkpoint(path: str, device: str = "cpu") -> FunctionEncoder:
     data = recipe_from(kept.facts["recipe"]).data
     if data.features:
         raise InputError(f"expected an encoder of images, but {path} is a head over features: classify features by it")
-    encoder = encoder.to(usable_device(device)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    encoder = encoder.to(usable_device(device)).to(memory_format=torch.channels_last)  # type: ignore[call-overload,unused-ignore]
     stored = data.stored or data.size
 
     def transform(image: Any) -> Any:

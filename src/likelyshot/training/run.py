@@ -152,7 +152,7 @@ def start_encoder(recipe: Recipe, train: Pool, *, fresh: bool) -> Encoder:
 def _laid_out(encoder: Encoder, pool: Pool) -> Encoder:
     """Lay convolutions out channels-last, as the images are: faster on CPUs and on tensor cores."""
     if pool.data.ndim == 4:
-        encoder = encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        encoder = encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload,unused-ignore]
     return encoder
 
 
