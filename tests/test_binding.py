@@ -17,6 +17,7 @@ def test_parameters_and_needs_come_from_the_signatures():
         "iterations": 10,
         "eta": 0.5,
         "normalise": True,
+        "shrinkage": 0.0,
     }
     assert set(binding.parameters("combined")) == {"rule", "lambda_max", "normalise", "metrics"}
     assert binding.needs("combined") == ["calibration"]

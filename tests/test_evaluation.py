@@ -60,7 +60,7 @@ def test_progress_counts_every_task_once(features, tasks):
 
 def test_the_configuration_says_all_that_is_needed(features, tasks):
     result = evaluate(functools.partial(METHODS["mll"], lambda_max=80.0), features, tasks)
-    assert result.config["params"] == {"lambda_max": 80.0, "normalise": True}
+    assert result.config["params"] == {"lambda_max": 80.0, "normalise": True, "shrinkage": 0.0}
     assert result.config["tasks_digest"] == tasks.digest
     assert result.config["features"][0]["digest"] == features.digest
     assert {"torch", "numpy", "python", "likelyshot", "date"} <= result.environment.keys()

@@ -1,11 +1,12 @@
 """Print how far probabilities can be trusted, on the packaged CUB features.
 
-python -m tools.calibration [--tasks 1000] [--split test]
+python -m tools.calibration [--tasks 1000] [--split test] [--shrinkage 0]
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 from collections.abc import Sequence
 
@@ -17,7 +18,7 @@ from likelyshot.confidence import support_temperature, validation_temperature
 from likelyshot.evaluation import cores, map_chunks
 from likelyshot.expectation import expect
 from likelyshot.functional.temperature import calibration_error, probabilities
-from likelyshot.methods import METHODS
+from likelyshot.methods import METHODS, Method
 from likelyshot.packaged import PACKAGED
 
 NAMES = ("mll", "mll_transductive")
@@ -30,9 +31,8 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
     print("\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]), flush=True)
 
 
-def judged(name: str, features: Features, tasks: Tasks, labels: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+def judged(method: Method, features: Features, tasks: Tasks, labels: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Score every task's queries, and find its temperature from its own support: (t, q, k), (t,)."""
-    method = METHODS[name]
 
     def both(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> tuple[Tensor, Tensor]:
         support = supports[0][:, rows]
@@ -64,28 +64,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--split", choices=["val", "test"], default="test")
+    parser.add_argument("--shrinkage", type=float, default=0.0)
     arguments = parser.parse_args()
     features, validation = (Features.load(PACKAGED, split=split) for split in (arguments.split, "val"))
     rows = []
     for name in NAMES:
+        method = functools.partial(METHODS[name], shrinkage=arguments.shrinkage)
         for shots in (1, 2, 5, 20):
             for plan in (Balanced(15), Dirichlet(75)):
                 other = sample_tasks(validation.labels, n_tasks=500, shots=shots, query=plan, seed=1)
-                fitted = validation_temperature(METHODS[name], validation, other)
+                fitted = validation_temperature(method, validation, other)
                 tasks = sample_tasks(features.labels, n_tasks=arguments.tasks, shots=shots, query=plan, seed=0)
                 every = torch.arange(tasks.support.shape[1])
                 cells = figures(
-                    *judged(name, features, tasks, tasks.support_labels, every), tasks.query_labels.long(), fitted
+                    *judged(method, features, tasks, tasks.support_labels, every), tasks.query_labels.long(), fitted
                 )
                 rows.append([f"{name}, {shots}-shot, {plan.describe().split(',')[0]}", *cells])
         shots = torch.tensor(UNEQUAL)
         tasks = sample_tasks(features.labels, n_tasks=arguments.tasks, shots=30, query=Balanced(10), seed=0)
         kept = torch.cat([30 * way + torch.arange(n) for way, n in enumerate(UNEQUAL)])
         labels = torch.arange(len(UNEQUAL)).repeat_interleave(shots)
-        cells = figures(*judged(name, features, tasks, labels, kept), tasks.query_labels.long(), fitted)
+        cells = figures(*judged(method, features, tasks, labels, kept), tasks.query_labels.long(), fitted)
         rows.append([f"{name}, {'/'.join(map(str, UNEQUAL))} shots, balanced", *cells[:3], "", cells[4], ""])
     head = ("5 ways", "accuracy, %", "ECE, T = 1", "ECE, auto", "ECE, validation", "T, auto", "T, validation")
     print_table(f"CUB {arguments.split} classes, {arguments.tasks} tasks", head, rows)
+    if arguments.shrinkage:
+        return
     rows = [expectations(features, shots, arguments.tasks) for shots in (2, 5, 20)]
     head = ("mll, 5 ways", "expected, %", "real, %", "below the interval", "above it", "flips found", "accused wrongly")
     print_table(f"Before trusting it: CUB {arguments.split} classes, {arguments.tasks} tasks", head, rows)

@@ -101,7 +101,7 @@ def parameters(name: str) -> dict[str, Any]:
     """List the parameters of a method with their defaults.
 
     >>> parameters("mll")
-    {'lambda_max': 40.0, 'normalise': True}
+    {'lambda_max': 40.0, 'normalise': True, 'shrinkage': 0.0}
     """
     if name not in METHODS:
         raise InputError(f"unknown method {name!r}: {nearest(name, METHODS)}")

@@ -2,7 +2,8 @@
 
 Each class is a shell around a pure function of `likelyshot.methods`. numpy arrays, torch tensors, lists and
 pandas tables are welcome; what fits in float32 is computed in float32, all else in float64. Parameters:
-`lambda_max` bounds the rates 1 / prototype, `normalise` scales every row to length one first, `temperature`
+`lambda_max` bounds the rates 1 / prototype, `normalise` scales every row to length one first, `shrinkage` is a number
+of examples that look like the average class and join every class (try 1 where shots are few or differ), `temperature`
 divides the scores in `predict_proba`: a number, or "auto" to find it from the labelled examples
 (`likelyshot.confidence`). Where a method needs non-negative features and the labelled examples are signed, they and
 all that comes after are split into [relu(x), relu(-x)], with a warning; `rectified_` tells.
@@ -226,6 +227,7 @@ class MLLClassifier(_MethodClassifier):
 
     lambda_max: float = 40.0
     normalise: bool = True
+    shrinkage: float = 0.0
     temperature: float | str = "auto"
     _name = "mll"
 
@@ -247,6 +249,7 @@ class TransductiveMLLClassifier(_MethodClassifier):
     iterations: int = 10
     eta: float = 0.5
     normalise: bool = True
+    shrinkage: float = 0.0
     temperature: float | str = "auto"
     _name = "mll_transductive"
 

@@ -335,7 +335,7 @@ def describe(method: Method) -> tuple[str, dict[str, Any]]:
     >>> import functools
     >>> from likelyshot.methods import METHODS
     >>> describe(functools.partial(METHODS["mll"], lambda_max=80.0))
-    ('mll', {'lambda_max': 80.0, 'normalise': True})
+    ('mll', {'lambda_max': 80.0, 'normalise': True, 'shrinkage': 0.0})
     """
     return name_of(method), {key: _plain(value) for key, value in parameters_of(method).items()}
 

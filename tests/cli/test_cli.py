@@ -166,6 +166,7 @@ def test_parameters_reach_the_method(run, file):
     assert mean("--param", "mll.lambda_max=80", "--no-normalise")["params"] == {
         "lambda_max": 80,
         "normalise": False,
+        "shrinkage": 0.0,
     }
     assert mean("--query", "balanced", "--per-class", 4)["per_class"] == 4
     assert mean("--alpha", 0.5, "--total", 30)["alpha"] == 0.5

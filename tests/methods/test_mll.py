@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
+from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
 from likelyshot.methods.mll import mll
 
@@ -83,3 +84,24 @@ def test_gradients_are_finite_where_prototypes_are_zero():
     assert support.grad is not None
     assert support.grad.isfinite().all()
     assert support.grad.abs().sum() > 0
+
+
+def test_shrinkage_adds_examples_of_the_average_class():
+    support, labels, query = sample()
+    unit = support / support.norm(dim=1, keepdim=True)
+    average = torch.stack([unit[labels == k].mean(0) for k in range(4)]).mean(0)
+    more = torch.cat([unit, average.repeat(8, 1)])  # two for every class
+    expected = mll(
+        more,
+        torch.cat([labels, torch.arange(4).repeat(2)]),
+        query / query.norm(dim=1, keepdim=True),
+        n_ways=4,
+        normalise=False,
+    )
+    torch.testing.assert_close(mll(support, labels, query, n_ways=4, shrinkage=2.0), expected)
+
+
+@pytest.mark.parametrize("shrinkage", [-1.0, math.inf, math.nan])
+def test_a_nonsense_shrinkage_is_refused(shrinkage):
+    with pytest.raises(InputError, match="shrinkage must be 0 or a positive finite number"):
+        mll(*sample(), n_ways=4, shrinkage=shrinkage)

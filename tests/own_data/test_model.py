@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -39,8 +40,9 @@ def model(features):
 def test_answers_are_the_softmax_of_the_scores_of_the_method_for_the_size(model, features, count, method):
     query, _ = pile(features, count=count)
     answers = model.answer(query)
-    scores = METHODS[method](model.support, model.labels, query, n_ways=4).double()
-    temperature = support_temperature(METHODS[method], model.support, model.labels, 4, query=query)
+    automatic = functools.partial(METHODS[method], shrinkage=1.0)
+    scores = automatic(model.support, model.labels, query, n_ways=4).double()
+    temperature = support_temperature(automatic, model.support, model.labels, 4, query=query)
     raised = (scores / temperature).numpy()
     wanted = np.exp(raised - raised.max(1, keepdims=True))
     np.testing.assert_allclose(answers.probabilities, wanted / wanted.sum(1, keepdims=True), rtol=1e-3, atol=1e-5)

@@ -41,7 +41,8 @@ def streamed(support, labels, pile, size, ways=4, **options):
 
 @pytest.mark.parametrize("size", [1, 7, 90, 1_000])
 @pytest.mark.parametrize(
-    "options", [{}, {"iterations": 3, "eta": 0.9, "lambda_max": 7.0}, {"normalise": False}, {"eta": 0.0}]
+    "options",
+    [{}, {"iterations": 3, "eta": 0.9, "lambda_max": 7.0}, {"normalise": False}, {"eta": 0.0}, {"shrinkage": 1.5}],
 )
 def test_equals_the_method_on_the_whole_pile(size, options):
     support, labels, pile = task()

@@ -30,3 +30,22 @@ def class_means(support: Tensor, labels: Tensor, n_ways: int) -> Tensor:
     member = one_hot(labels, n_ways, support.dtype)  # (..., s, k)
     share = member / member.sum(-2, keepdim=True).clamp_min(1)
     return share.transpose(-1, -2) @ support
+
+
+def shrunk_means(support: Tensor, labels: Tensor, n_ways: int, shrinkage: float) -> Tensor:
+    """Average the support of every class together with `shrinkage` examples that look like the average class.
+
+    (n_k m_k + shrinkage m) / (n_k + shrinkage), with m the mean of the m_k; 0 are `class_means`. The mean of few
+    examples has zeros where its class has none, and is far from all queries for that: the fewer examples, the more.
+    Shapes: support (..., s, d), labels (..., s) or (s,) -> (..., k, d).
+
+    >>> shrunk_means(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1]), n_ways=2, shrinkage=1.0)
+    tensor([[2.5000],
+            [4.2500]])
+    """
+    means = class_means(support, labels, n_ways)
+    if shrinkage == 0:
+        return means
+    shots = one_hot(labels, n_ways, support.dtype).sum(-2).unsqueeze(-1)  # (..., k, 1)
+    common = means.sum(-2, keepdim=True) / (shots > 0).sum(-2, keepdim=True).clamp_min(1)
+    return (shots * means + shrinkage * common) / (shots + shrinkage)

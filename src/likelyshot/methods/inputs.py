@@ -61,6 +61,12 @@ def check_lambda_max(lambda_max: float) -> None:
         raise InputError(f"lambda_max must be a positive finite number, got {lambda_max}: the paper uses 40")
 
 
+def check_shrinkage(shrinkage: float) -> None:
+    """Refuse a weight of the average class that is negative or no number."""
+    if not 0 <= shrinkage < float("inf"):
+        raise InputError(f"shrinkage must be 0 or a positive finite number of examples, got {shrinkage}: try 1")
+
+
 def check_rounds(lam: float, eta: float, iterations: int, tolerance: float) -> None:
     """Refuse parameters of PT-MAP's rounds that make no sense."""
     if not 0 < lam < float("inf"):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from likelyshot.functional.prototypes import class_means
+from likelyshot.functional.prototypes import shrunk_means
 from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates
-from likelyshot.methods.inputs import check_lambda_max, check_non_negative, prepare
+from likelyshot.methods.inputs import check_lambda_max, check_non_negative, check_shrinkage, prepare
 
 
 def mll(
@@ -17,11 +17,13 @@ def mll(
     n_ways: int,
     lambda_max: float = 40.0,
     normalise: bool = True,
+    shrinkage: float = 0.0,
 ) -> Tensor:
     """Score by the log-likelihood of independent exponential features, sum_i log lambda_ki - lambda_k . f_q.
 
     Paper: Hess & Ditzler, A maximum log-likelihood method for imbalanced few-shot learning tasks.
-    Equations 3-6 and Algorithm 1, lines 7-9: lambda_k = 1 / m_k, clipped at lambda_max.
+    Equations 3-6 and Algorithm 1, lines 7-9: lambda_k = 1 / m_k, clipped at lambda_max. Not of the paper: `shrinkage`
+    examples that look like the average class join every class, which helps where shots are few or differ.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), all non-negative -> (..., q, k).
 
     >>> import torch
@@ -30,6 +32,8 @@ def mll(
     tensor([0])
     """
     check_lambda_max(lambda_max)
+    check_shrinkage(shrinkage)
     check_non_negative("mll", support, query)
     support, query = prepare(support, query, normalise)
-    return exponential_log_likelihood(query, exponential_rates(class_means(support, labels, n_ways), lambda_max))
+    prototypes = shrunk_means(support, labels, n_ways, shrinkage)  # (..., k, d)
+    return exponential_log_likelihood(query, exponential_rates(prototypes, lambda_max))

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
-from likelyshot.functional.prototypes import class_means
+from likelyshot.functional.prototypes import shrunk_means
 from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates
-from likelyshot.methods.inputs import check_lambda_max, check_non_negative, prepare
+from likelyshot.methods.inputs import check_lambda_max, check_non_negative, check_shrinkage, prepare
 
 
 @torch.no_grad()
@@ -24,6 +24,7 @@ def mll_transductive(
     iterations: int = 10,
     eta: float = 0.5,
     normalise: bool = True,
+    shrinkage: float = 0.0,
 ) -> Tensor:
     """Score by MLL with prototypes that follow the queries, each feature weighted by its cumulative probability.
 
@@ -31,6 +32,7 @@ def mll_transductive(
     Algorithm 2. Repeated: y_q = argmax of the scores; Phi_q = 1 - exp(-lambda_{y_q} f_q);
     g_k = mean over y_q = k of Phi_q f_q; m_k <- (1 - eta) m_k + eta g_k; lambda_k = 1 / m_k clipped at lambda_max.
     A class without a query keeps its prototype; 0 iterations are `mll`; the scores are those of the last prototypes.
+    `shrinkage` is that of `mll`, of the prototypes to begin with.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), all non-negative -> (..., q, k).
 
     >>> support, query = torch.tensor([[3.0, 4.0], [4.0, 3.0]]), torch.tensor([[6.0, 8.5], [3.0, 4.1], [3.0, 2.0]])
@@ -38,13 +40,14 @@ def mll_transductive(
     tensor([0, 0, 1])
     """
     check_lambda_max(lambda_max)
+    check_shrinkage(shrinkage)
     if not 0 <= eta <= 1:
         raise InputError(f"eta must lie in 0..1, got {eta}: the paper uses 0.5")
     if iterations < 0:
         raise InputError(f"iterations must be 0 or more, got {iterations}: the paper uses 10")
     check_non_negative("mll_transductive", support, query)
     support, query = prepare(support, query, normalise)
-    prototypes = class_means(support, labels, n_ways)  # (..., k, d)
+    prototypes = shrunk_means(support, labels, n_ways, shrinkage)  # (..., k, d)
     rates = exponential_rates(prototypes, lambda_max)
     scores = exponential_log_likelihood(query, rates)
     leading, dim = scores.shape[:-2], query.shape[-1]

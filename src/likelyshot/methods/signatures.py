@@ -26,7 +26,7 @@ def parameters_of(method: Callable[..., Any]) -> dict[str, Any]:
 
     >>> from likelyshot.methods.mll import mll
     >>> parameters_of(functools.partial(mll, lambda_max=80.0))
-    {'lambda_max': 80.0, 'normalise': True}
+    {'lambda_max': 80.0, 'normalise': True, 'shrinkage': 0.0}
     """
     return {key: default for key, default in _keywords(method).items() if default is not inspect.Parameter.empty}
 

@@ -34,6 +34,8 @@ from likelyshot.own_data.streaming import as_tensor
 #: With no method named, a pile of so many is classified transductively, a smaller one item by item.
 TRANSDUCTIVE_FROM = 20
 INDUCTIVE, TRANSDUCTIVE = "mll", "mll_transductive"
+#: Of the automatic methods: labelled examples are few and their numbers differ; the paper has 0.
+SHRINKAGE = 1.0
 
 #: Rows of a pile that tell what is strange in it, and how sure a transductive method may be.
 SAMPLE = 10_000
@@ -111,7 +113,7 @@ class Model:
             labels=examples.labels.cpu(),
             classes=examples.classes,
             method=method,
-            params=dict(params or {}),
+            params={**({"shrinkage": SHRINKAGE} if method is None else {}), **(params or {})},
             statistics={key: value for key, value in statistics.items() if value is not None},
             encoder=encoder,
             encoder_digest=encoder_digest,

@@ -112,6 +112,7 @@ def scores_of(
             n_ways=n_ways,
             iterations=given["iterations"],
             eta=given["eta"],
+            shrinkage=given["shrinkage"],
             rectified=rectified,
             workers=workers,
             progress=progress,

@@ -16,9 +16,9 @@ from torch import Tensor
 from likelyshot.errors import InputError
 from likelyshot.evaluation import CPU_CHUNK_BYTES, Progress, cores
 from likelyshot.functional.normalise import l2_normalise, rectify
-from likelyshot.functional.prototypes import class_means
+from likelyshot.functional.prototypes import shrunk_means
 from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates
-from likelyshot.methods.inputs import check_lambda_max, check_non_negative
+from likelyshot.methods.inputs import check_lambda_max, check_non_negative, check_shrinkage
 
 T = TypeVar("T")
 Passes = Callable[[], Iterable[NDArray[Any]]]
@@ -64,6 +64,7 @@ def transductive_prototypes(
     iterations: int = 10,
     eta: float = 0.5,
     normalise: bool = True,
+    shrinkage: float = 0.0,
     rectified: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
@@ -83,6 +84,7 @@ def transductive_prototypes(
     tensor([0, 0, 1])
     """
     check_lambda_max(lambda_max)
+    check_shrinkage(shrinkage)
     if not 0 <= eta <= 1:
         raise InputError(f"eta must lie in 0..1, got {eta}: the paper uses 0.5")
     if iterations < 0:
@@ -90,7 +92,7 @@ def transductive_prototypes(
     check_non_negative("mll_transductive", support)
     dtype = torch.promote_types(support.dtype, torch.float32)
     support = l2_normalise(support.to(dtype)) if normalise else support.to(dtype)
-    prototypes = class_means(support.double(), labels, n_ways)  # (k, d)
+    prototypes = shrunk_means(support.double(), labels, n_ways, shrinkage)  # (k, d)
     size = block_rows(support.shape[-1])
     for _ in range(iterations):
         rates = exponential_rates(prototypes, lambda_max)
