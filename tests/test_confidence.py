@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from likelyshot import Balanced, Features, InputError, sample_tasks
+from likelyshot import Balanced, Features, InputError, evaluation, sample_tasks
 from likelyshot.confidence import (
     INDUCTIVE,
     PILE,
@@ -22,7 +22,6 @@ from likelyshot.confidence import (
     prior_of,
     support_temperature,
     temperature_of,
-    validation_temperature,
 )
 from likelyshot.functional.temperature import calibration_error, fit_temperature, probabilities
 from likelyshot.methods import METHODS
@@ -161,7 +160,7 @@ def test_probabilities_become_honest(features):
     before, after = (calibration_error(probabilities(torch.stack(x), 1.0), truth) for x in (raw, own))
     assert after < 0.06
     assert after < before / 2
-    fitted = validation_temperature(MLL, features, tasks)
+    fitted = evaluation.fit_temperature(MLL, features, tasks)
     assert fitted == pytest.approx(fit_temperature(torch.stack(raw).flatten(0, 1), truth.flatten()), rel=1e-3)
 
 

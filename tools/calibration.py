@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from likelyshot import Balanced, Dirichlet, Features, Tasks, sample_tasks
-from likelyshot.confidence import support_temperature, validation_temperature
-from likelyshot.evaluation import cores, map_chunks
+from likelyshot.confidence import support_temperature
+from likelyshot.evaluation import cores, fit_temperature, map_chunks
 from likelyshot.expectation import expect
 from likelyshot.functional.temperature import calibration_error, probabilities
 from likelyshot.methods import METHODS, Method
@@ -73,7 +73,7 @@ def main() -> None:
         for shots in (1, 2, 5, 20):
             for plan in (Balanced(15), Dirichlet(75)):
                 other = sample_tasks(validation.labels, n_tasks=500, shots=shots, query=plan, seed=1)
-                fitted = validation_temperature(method, validation, other)
+                fitted = fit_temperature(method, validation, other)
                 tasks = sample_tasks(features.labels, n_tasks=arguments.tasks, shots=shots, query=plan, seed=0)
                 every = torch.arange(tasks.support.shape[1])
                 cells = figures(

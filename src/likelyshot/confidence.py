@@ -9,7 +9,6 @@ the default; examples that are held out of the support correct it. docs/results/
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,14 +16,11 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
-from likelyshot.evaluation import Progress, fit_temperature
-from likelyshot.features import Features
 from likelyshot.functional import temperature as temperatures
 from likelyshot.functional.temperature import probabilities as probabilities
 from likelyshot.methods import Method
 from likelyshot.methods.calibration import Calibration
 from likelyshot.methods.signatures import name_of, parameters_of
-from likelyshot.tasks import Tasks
 
 #: Methods that score every query on its own, by a formula: cheap to repeat, and a pile changes nothing.
 CLOSED_FORM = frozenset({"euclidean", "cosine", "mll", "protonet", "simpleshot", "matching", "combined"})
@@ -166,18 +162,6 @@ def support_temperature(
     """
     held = held_out(method, support, labels, n_ways, query=query, seed=seed)
     return temperature_of(held, prior_of(method))
-
-
-def validation_temperature(
-    method: Method,
-    features: Features | Sequence[Features],
-    tasks: Tasks,
-    *,
-    device: str | torch.device = "cpu",
-    progress: Progress | None = None,
-) -> float:
-    """Fit the temperature on tasks of validation classes, which should be like those to come."""
-    return fit_temperature(method, features, tasks, device=device, progress=progress)
 
 
 def gap_of(method: Method, support: Tensor, labels: Tensor, n_ways: int) -> float:

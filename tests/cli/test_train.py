@@ -198,3 +198,11 @@ def test_extract_refuses_what_it_cannot_write_or_read(run, recipe, tmp_path):
     code, _, err = run("extract", tmp_path / "f.safetensors", "-o", tmp_path / "x.safetensors")
     assert code == 2
     assert "give --checkpoint" in err
+
+
+def test_a_run_that_cannot_begin_leaves_nothing(run, tmp_path):
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('[data]\npath = "nowhere"\n[encoder]\nname = "conv4"\n[pretrain]\nepochs = 1\n')
+    code, _, err = run("train", recipe, "--set", f"run.output={tmp_path / 'out'}")
+    assert (code, "nowhere is not there" in err) == (2, True)
+    assert not (tmp_path / "out").exists()

@@ -65,7 +65,7 @@ def train(
     had never stopped. `stop` is asked after every step: if it says yes, a checkpoint is saved and Stopped raised.
     """
     fabric = start_fabric(machines, recipe.run.precision)
-    folder = output_folder(recipe.run.output)
+    folder = output_folder(recipe.run.output, make=False)
     last = _find_last(folder, recipe, resume)
     fabric.barrier()  # before the first process writes there
     if not fabric.is_global_zero:
@@ -86,6 +86,7 @@ def train(
         _check_share(stage, recipe, fabric.world_size)
     validate = validator(recipe, pools["val"])
     log = None
+    output_folder(folder)  # now that there is something to put into it
     if fabric.is_global_zero:
         write_json(folder / "recipe.json", recipe.to_dict())
         write_json(folder / "environment.json", environment())
