@@ -25,7 +25,7 @@ LAYERS = [
     {"confidence"},
     {"novelty", "expectation", "estimators"},
     {"binding"},
-    {"sweep", "explore", "own_data", "extraction"},
+    {"networks", "sweep", "explore", "own_data", "extraction"},
     {"plots", "explore_page", "training"},
     {"report"},
     {"reproduce"},

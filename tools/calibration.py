@@ -1,6 +1,6 @@
-"""Print how far probabilities can be trusted, on the packaged CUB features.
+"""Print how far probabilities can be trusted, on the packaged CUB features or others.
 
-python -m tools.calibration [--tasks 1000] [--split test] [--shrinkage 0]
+python -m tools.calibration [FEATURES] [--tasks 1000] [--split test] [--shrinkage 0]
 """
 
 from __future__ import annotations
@@ -62,11 +62,12 @@ def figures(scores: Tensor, found: Tensor, truth: Tensor, validation: float) -> 
 def main() -> None:
     """Print the tables of docs/results/confidence.md."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("features", nargs="?", default=PACKAGED)
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--split", choices=["val", "test"], default="test")
     parser.add_argument("--shrinkage", type=float, default=0.0)
     arguments = parser.parse_args()
-    features, validation = (Features.load(PACKAGED, split=split) for split in (arguments.split, "val"))
+    features, validation = (Features.load(arguments.features, split=split) for split in (arguments.split, "val"))
     rows = []
     for name in NAMES:
         method = functools.partial(METHODS[name], shrinkage=arguments.shrinkage)

@@ -1,6 +1,6 @@
-"""Print what the class shares of the queries do to PT-MAP and protoLP, on the packaged CUB features.
+"""Print what the class shares of the queries do to PT-MAP and protoLP, on the packaged CUB features or others.
 
-python tools/marginals.py [--tasks 1000] [--split test]
+python tools/marginals.py [FEATURES] [--tasks 1000] [--split test]
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def accuracy(features: Features, tasks: Tasks, name: str, marginals: str) -> flo
 def main() -> None:
     """Run every method, shot and plan, and print one table."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("features", nargs="?", default=PACKAGED)
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--split", choices=["val", "test"], default="test")
     arguments = parser.parse_args()
-    features = Features.load(PACKAGED, split=arguments.split)
+    features = Features.load(arguments.features, split=arguments.split)
     table = Table(title=f"Accuracy, %: CUB {arguments.split} classes, 5-way, 75 queries, {arguments.tasks} tasks")
     for head in ("method", "shots", "class shares"):
         table.add_column(head)

@@ -1,6 +1,6 @@
-"""Print how well things of unknown classes are told, by several scores, on the packaged CUB features.
+"""Print how well things of unknown classes are told, by several scores, on the packaged CUB features or others.
 
-python -m tools.novelty [--tasks 1000] [--split test]
+python -m tools.novelty [FEATURES] [--tasks 1000] [--split test]
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ def candidates(support: Tensor, labels: Tensor, query: Tensor) -> dict[str, Tens
 def main() -> None:
     """Print the tables of docs/results/confidence.md."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("features", nargs="?", default=PACKAGED)
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--split", choices=["val", "test"], default="test")
     arguments = parser.parse_args()
-    features = Features.load(PACKAGED, split=arguments.split)
+    features = Features.load(arguments.features, split=arguments.split)
     columns, rates = {}, []
     for plan_name, (unknown_ways, plan) in PLANS.items():
         for shots in (1, 5):

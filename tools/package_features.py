@@ -1,36 +1,37 @@
-"""Make the packaged features: the validation and test classes of a features file, and statistics of its base classes.
+"""Make the packaged features: float16 features of the validation and test classes by the three CUB heads.
 
-python tools/package_features.py cub_efficientnet_lite0.safetensors
+for metric in euclidean cosine mll; do
+    likelyshot train recipes/cub_head_$metric.toml --set data.features=cub_efficientnet_lite0.safetensors
+done
+python tools/package_features.py runs
 """
 
 from __future__ import annotations
 
-import json
 import sys
+from pathlib import Path
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
 
+from likelyshot.extraction import save_splits
 from likelyshot.features import Base, Features
-from likelyshot.files import write_whole
-from likelyshot.packaged import PACKAGED
+from likelyshot.packaged import NETWORKS
 
 
-def main(source: str) -> None:
-    """Copy the splits, and replace the base classes by their mean and their covariance within classes."""
-    with safe_open(source, framework="pt") as file:
-        metadata = file.metadata()
-        names = [f"{split}.{part}" for split in ("val", "test") for part in ("features", "labels")]
-        tensors = {name: file.get_tensor(name) for name in names}
-    base = Base.of(Features.load(source, split="train"))
-    assert base.within is not None
-    tensors |= {"train.mean": base.mean, "train.within": base.within}
-    classes = json.loads(metadata["classes"])
-    metadata["classes"] = json.dumps({split: classes[split] for split in ("val", "test")})
-    assert all(tensors[f"{split}.features"].dtype == torch.float16 for split in ("val", "test"))
-    write_whole(PACKAGED, save(tensors, metadata))
+def main(folder: Path) -> None:
+    """Copy what the three runs left, with the statistics of their base classes."""
+    for metric, path in NETWORKS.items():
+        made = folder / f"cub_head_{metric}" / "features.safetensors"
+        base = Base.load(made)
+        assert base is not None
+        parts = {}
+        for split in ("val", "test"):
+            found = Features.load(made, split=split)
+            parts[split] = Features(found.vectors.to(torch.float16), found.labels, found.classes, {})
+        source = {"dataset": "CUB-200-2011", "encoder": f"EfficientNet-Lite0 with a ReLU head trained by {metric}"}
+        save_splits(path, parts, base, source)
+        print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(Path(sys.argv[1]))

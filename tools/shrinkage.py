@@ -1,6 +1,6 @@
-"""Print what the shrinkage of MLL's prototypes does, on the packaged CUB features.
+"""Print what the shrinkage of MLL's prototypes does, on the packaged CUB features or others.
 
-python -m tools.shrinkage [--tasks 1000] [--split test]
+python -m tools.shrinkage [FEATURES] [--tasks 1000] [--split test]
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ def unequal(method: Method, features: Features, n_tasks: int) -> list[str]:
 def main() -> None:
     """Print one row for every method and shrinkage."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("features", nargs="?", default=PACKAGED)
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--split", choices=["val", "test"], default="test")
     arguments = parser.parse_args()
-    features = Features.load(PACKAGED, split=arguments.split)
+    features = Features.load(arguments.features, split=arguments.split)
     plans = [(shots, plan) for shots in (1, 5) for plan in (Balanced(15), Dirichlet(75))]
     drawn = [sample_tasks(features.labels, n_tasks=arguments.tasks, shots=s, query=plan, seed=0) for s, plan in plans]
     rows = []

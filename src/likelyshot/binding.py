@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import Calibration
 from likelyshot.methods.inputs import NON_NEGATIVE
 from likelyshot.methods.signatures import needs_of, parameters_of
-from likelyshot.tasks import Balanced, Tasks, plan_from, sample_tasks
+from likelyshot.tasks import Balanced, Dirichlet, Tasks, plan_from, sample_tasks
 
 Params = Mapping[str, Any]
 
@@ -35,7 +35,7 @@ class Statistics:
     """What is at hand from base and validation data."""
 
     base: Base | None = None
-    validation: Features | None = None
+    validation: Features | Sequence[Features] | None = None  # of one network, or of one per metric
     calibration: Calibration | None = None
     seed: int = 0
     device: str = "cpu"
@@ -61,17 +61,9 @@ class Statistics:
             )
         key = (ways, shots, *sorted(params.items()))
         if key not in self._made:
-            labels = self.validation.labels
+            labels = _one(self.validation).labels
             per_class = max(1, min(15, int(torch.bincount(labels).min()) - shots))
-            tasks = sample_tasks(
-                labels,
-                n_tasks=CALIBRATION_TASKS,
-                ways=ways,
-                shots=shots,
-                query=Balanced(per_class),
-                seed=self.seed,
-                classes=self.validation.classes,
-            )
+            tasks = self._tasks(self.validation, CALIBRATION_TASKS, ways, shots, Balanced(per_class))
             self._made[key] = calibrate(self.validation, tasks, device=self.device, progress=progress, **params)
         return self._made[key]
 
@@ -83,18 +75,24 @@ class Statistics:
         if self.validation is None:
             return None
         try:
-            tasks = sample_tasks(
-                self.validation.labels,
-                n_tasks=min(TEMPERATURE_TASKS, len(like)),
-                ways=like.ways,
-                shots=like.shots,
-                query=plan_from(like.config["query"]),
-                seed=self.seed,
-                classes=self.validation.classes,
-            )
+            n_tasks, query = min(TEMPERATURE_TASKS, len(like)), plan_from(like.config["query"])
+            tasks = self._tasks(self.validation, n_tasks, like.ways, like.shots, query)
             return fit_temperature(method, self.validation, tasks, device=self.device, progress=progress)
         except InputError:
             return None
+
+    def _tasks(
+        self, sets: Features | Sequence[Features], n_tasks: int, ways: int, shots: int, query: Balanced | Dirichlet
+    ) -> Tasks:
+        held = _one(sets)
+        return sample_tasks(
+            held.labels, n_tasks=n_tasks, ways=ways, shots=shots, query=query, seed=self.seed, classes=held.classes
+        )
+
+
+def _one(sets: Features | Sequence[Features]) -> Features:
+    """Take any of several networks: their labels and classes are the same."""
+    return sets if isinstance(sets, Features) else sets[0]
 
 
 def parameters(name: str) -> dict[str, Any]:

@@ -4,5 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-#: CUB-200-2011, official validation and test classes, EfficientNet-Lite0 (made by tools/package_features.py).
-PACKAGED = Path(__file__).parent / "data" / "cub_efficientnet_lite0.safetensors"
+#: CUB-200-2011, official validation and test classes, by a network per metric (made by tools/package_features.py).
+NETWORKS = {
+    metric: Path(__file__).parent / "data" / f"cub_head_{metric}.safetensors"
+    for metric in ("euclidean", "cosine", "mll")
+}
+#: Where one network is asked for.
+PACKAGED = NETWORKS["mll"]

@@ -1,4 +1,4 @@
-"""The paper's experiments on the packaged features, one finished cell at a time."""
+"""The paper's experiments on the packaged networks, one finished cell at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from likelyshot.evaluation import Progress, evaluate
 from likelyshot.features import Base, Features
 from likelyshot.files import output_folder, write_json
 from likelyshot.methods import METHODS
-from likelyshot.packaged import PACKAGED
+from likelyshot.networks import Network, Networks
+from likelyshot.packaged import NETWORKS
 from likelyshot.plots import draw_sweep
 from likelyshot.results import Difference, Result, environment
 from likelyshot.sweep import Sweep, sweep
@@ -102,7 +103,8 @@ def reproduce(
     """
     protocols = FULL if full else PROTOCOLS
     folder = output_folder(folder, make=False)
-    validation, test = Features.load(PACKAGED, split="val"), Features.load(PACKAGED, split="test")
+    networks = _networks(seed, device)
+    test = networks.members[0].features
     drawn = {
         (protocol, shots): sample_tasks(
             test.labels, n_tasks=n_tasks, ways=WAYS, shots=shots, query=query, seed=seed, classes=test.classes
@@ -112,9 +114,8 @@ def reproduce(
     }
     cells = output_folder(folder / "cells")
     say("lambda_max on the validation classes")
-    swept = _sweep(folder, validation, min(SWEEP_TASKS, n_tasks), seed, device, fresh, progress)
+    swept = _sweep(folder, networks, min(SWEEP_TASKS, n_tasks), seed, device, fresh, progress)
     lambda_max = float(swept.best()["lambda_max"])
-    statistics = Statistics(base=Base.load(PACKAGED), validation=validation, seed=seed, device=device)
     results: dict[tuple[str, int, str], Result] = {}
     reused = 0
     for (protocol, shots), whole in drawn.items():
@@ -125,20 +126,22 @@ def reproduce(
             name, params = VARIANTS.get(row, (row, {}))
             if "lambda_max" in parameters(name):
                 params = {"lambda_max": lambda_max, **params}
-            wanted = _identity(name, params, tasks, validation, test)
+            features, statistics = networks.of(name)
+            wanted = _identity(name, params, tasks, networks)
             result = None if fresh else _finished(path, wanted)
             if result is None:
                 method = bind(name, params, statistics, ways=WAYS, shots=shots, progress=progress)
                 temperature = statistics.temperature(method, tasks, progress)
-                result = evaluate(method, test, tasks, device=device, progress=progress, temperature=temperature)
-                result = replace(result, config={**result.config, "row": row, "cell": wanted})
+                result = evaluate(method, features, tasks, device=device, progress=progress, temperature=temperature)
+                told = {"row": row, "networks": networks.digests, "cell": wanted}
+                result = replace(result, config={**result.config, **told})
                 result.save(path)
             else:
                 reused += 1
                 if progress is not None:
                     progress(len(tasks) + min(TEMPERATURE_TASKS, len(tasks)))
             results[protocol, shots, row] = result
-    for shots, calibration in statistics.made():
+    for shots, calibration in networks.calibrations():
         calibration.save(folder / f"calibration_{shots}shot.json")
     write_json(
         folder / "reproduce.json",
@@ -150,8 +153,8 @@ def reproduce(
                 "device": device,
                 "ways": WAYS,
                 "lambda_max": lambda_max,
-                "validation": {"digest": validation.digest, **validation.source},
-                "test": {"digest": test.digest, **test.source},
+                "validation": [_about(one.validation) for one in networks.members],
+                "test": [_about(one.features) for one in networks.members],
                 "protocols": {name: query.to_dict() for name, (query, _) in protocols.items()},
             },
             "environment": environment(),
@@ -166,9 +169,22 @@ def rows(results: Mapping[tuple[str, int, str], Result]) -> list[dict[str, Any]]
     return [{"protocol": protocol, "row": row, **result.row()} for (protocol, _, row), result in results.items()]
 
 
+def _networks(seed: int, device: str) -> Networks:
+    """Read the packaged features: a network for each metric, that of MLL, the last, for every other method."""
+    members = [
+        Network(Features.load(path, split="test"), Features.load(path, split="val"), Base.load(path))
+        for path in NETWORKS.values()
+    ]
+    return Networks(members, tuple(NETWORKS), Statistics(seed=seed, device=device))
+
+
+def _about(features: Features | None) -> dict[str, str]:
+    return {} if features is None else {"digest": features.digest, **features.source}
+
+
 def _sweep(
     folder: Path,
-    validation: Features,
+    networks: Networks,
     n_tasks: int,
     seed: int,
     device: str,
@@ -176,6 +192,8 @@ def _sweep(
     progress: Progress | None,
 ) -> Sweep:
     path = folder / "lambda_max.json"
+    validation = networks.members[-1].validation
+    assert validation is not None
     tasks = [
         sample_tasks(validation.labels, n_tasks=n_tasks, ways=WAYS, shots=shots, query=Balanced(15), seed=seed)
         for shots in SHOTS
@@ -196,7 +214,7 @@ def _stored_sweep(path: Path, validation: Features, tasks: list[Tasks]) -> Sweep
     except InputError:
         return None
     same = (
-        found.config["features"]["digest"] == validation.digest
+        [one["digest"] for one in found.config["features"]] == [validation.digest]
         and found.config["tasks"] == [drawn.digest for drawn in tasks]
         and tuple(found.grid.get("lambda_max", ())) == LAMBDA_MAX
         and found.config["likelyshot"] == __version__
@@ -204,14 +222,14 @@ def _stored_sweep(path: Path, validation: Features, tasks: list[Tasks]) -> Sweep
     return found if same else None
 
 
-def _identity(name: str, params: Params, tasks: Tasks, validation: Features, test: Features) -> dict[str, Any]:
+def _identity(name: str, params: Params, tasks: Tasks, networks: Networks) -> dict[str, Any]:
     """What a cell's figures follow from: if all of it is the same, so are they."""
     return {
         "method": name,
         "params": dict(params),
         "tasks": tasks.digest,
-        "validation": validation.digest,
-        "test": test.digest,
+        "validation": [_about(one.validation).get("digest") for one in networks.members],
+        "test": networks.digests,
         "likelyshot": __version__,
     }
 

@@ -18,7 +18,7 @@ from likelyshot.files import write_json
 from likelyshot.results import environment
 from likelyshot.tasks import Tasks
 
-FORMAT = "likelyshot.sweep/1"
+FORMAT = "likelyshot.sweep/2"
 Grid = Mapping[str, Sequence[Any]]
 
 
@@ -76,7 +76,7 @@ class Sweep:
 def sweep(
     name: str,
     grid: Grid,
-    features: Features,
+    features: Features | Sequence[Features],
     tasks: Sequence[Tasks],
     *,
     params: Mapping[str, Any] | None = None,
@@ -98,9 +98,10 @@ def sweep(
             )
             result = evaluate(method, features, drawn, device=device, progress=progress)
             rows.append({"point": point, **result.row()})
+    sets = [features] if isinstance(features, Features) else features
     config = {
         "params": dict(params or {}),
-        "features": {"digest": features.digest, "dim": features.dim, **features.source},
+        "features": [{"digest": one.digest, "dim": one.dim, **one.source} for one in sets],
         "tasks": [drawn.digest for drawn in tasks],
         "likelyshot": __version__,
     }

@@ -156,6 +156,58 @@ def test_statistics_from_other_files(run, features, validation, tmp_path):
     assert "shots, these tasks have 5" in err
 
 
+@pytest.fixture(scope="module")
+def three(features, validation, tmp_path_factory):
+    """Three files of the same images, by networks that differ."""
+    folder = tmp_path_factory.mktemp("three")
+    for number, name in enumerate(("euclidean", "cosine", "mll")):
+        tensors = {"train.mean": torch.zeros(12)}
+        for split, part in (("val", validation), ("test", features)):
+            tensors |= {f"{split}.features": part.vectors.roll(number, 0), f"{split}.labels": part.labels.clone()}
+        save_file(tensors, folder / f"{name}.safetensors")
+    return [folder / f"{name}.safetensors" for name in ("euclidean", "cosine", "mll")]
+
+
+def test_a_network_for_each_metric(run, three, tmp_path):
+    methods = ("euclidean", "cosine", "mll", "combined", "simpleshot")
+    code, out, _ = run("evaluate", *three, "--method", *methods, "--shots", 1, "--json", "-o", tmp_path, *QUICK)
+    assert code == 0
+    rows = {row["method"]: row["mean"] for row in json.loads(out)}
+    for path, method in zip(three, methods, strict=False):
+        alone = json.loads(run("evaluate", path, "--method", method, "--shots", 1, "--json", *QUICK)[1])
+        assert rows[method] == alone[0]["mean"]
+        used = Result.load(tmp_path / f"dirichlet_1shot_{method}.json").config["features"]
+        assert [one["file"] for one in used] == [path.name]
+    alone = json.loads(run("evaluate", three[2], "--method", "simpleshot", "--shots", 1, "--json", *QUICK)[1])
+    assert rows["simpleshot"] == alone[0]["mean"]
+    used = Result.load(tmp_path / "dirichlet_1shot_combined.json").config
+    assert [one["file"] for one in used["features"]] == [path.name for path in three]
+    assert len(used["networks"]) == 3
+    assert "Results on euclidean.safetensors + cosine.safetensors" in (tmp_path / "report.html").read_text()
+    given = ("--calibration", tmp_path / "calibration_1shot.json", "--method", "combined", "--shots", 1, "--json")
+    assert json.loads(run("evaluate", *three, *given, *QUICK)[1])[0]["mean"] == rows["combined"]
+
+
+def test_networks_must_fit_the_metrics(run, three, file, tmp_path):
+    code, _, err = run("evaluate", *three[:2], "--method", "mll", *QUICK)
+    assert (code, "one for each of euclidean, cosine, mll, but got 2" in err) == (2, True)
+    two = ("--method", "combined", "mll", "--param", "combined.metrics=cosine,mll", "--shots", 1)
+    assert run("evaluate", *three[1:], *two, *QUICK)[0] == 0
+    code, _, err = run("evaluate", *three, "--val", file, "--method", "combined", *QUICK)
+    assert (code, "expected --val 3 times" in err) == (2, True)
+    every = [word for path in three for word in ("--val", path)]
+    assert run("evaluate", *three, *every, "--method", "combined", "--shots", 1, *QUICK)[0] == 0
+
+
+def test_a_sweep_takes_the_network_of_its_method(run, three, tmp_path):
+    for method, grid, files in (("cosine", "normalise=yes,no", three[1:2]), ("combined", "lambda_max=40,80", three)):
+        given = ("--method", method, "--grid", grid, "--shots", 1, *QUICK, "-o", tmp_path)
+        assert run("sweep", *three, *given)[0] == 0
+        used = json.loads((tmp_path / "sweep.json").read_text())["config"]["features"]
+        assert [one["file"] for one in used] == [path.name for path in files]
+        assert {one["split"] for one in used} == {"val"}
+
+
 def test_parameters_reach_the_method(run, file):
     def mean(*params):
         code, out, _ = run("evaluate", file, "-m", "mll", "--shots", 1, *QUICK, "--json", *params)

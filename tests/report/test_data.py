@@ -95,6 +95,15 @@ def test_features_with_the_same_name_have_numbered_titles():
     assert [setting["name"] for setting in settings] == ["5way-1shot-dirichlet-75-2", "5way-1shot-dirichlet-75-2-2"]
 
 
+def test_networks_of_one_run_are_compared():
+    mine = {"networks": ["f", "g"]}
+    (setting,) = report([made(file="f.npz", **mine), made("cosine", features="g", file="g.npz", **mine)])["settings"]
+    assert setting["source"] == "f.npz + g.npz (test)"
+    assert {row["name"]: row["source"] for row in setting["rows"]} == {"mll": "f.npz (test)", "cosine": "g.npz (test)"}
+    assert [one["digest"] for one in setting["features"]] == ["f", "g"]
+    assert setting["differences"]["mll"]["cosine"] is not None
+
+
 def test_rows_of_the_same_method_are_named_apart():
     def names(*results):
         return [row["name"] for row in report(results)["settings"][0]["rows"]]

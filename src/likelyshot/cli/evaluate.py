@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +16,10 @@ from likelyshot.cli.options import (
     BaseOption,
     CalibrationOption,
     DeviceOption,
-    FeaturesArgument,
     JsonOption,
     LabelsOption,
     MethodOption,
+    NetworksArgument,
     NormaliseOption,
     OverlapOption,
     ParamOption,
@@ -38,7 +39,7 @@ from likelyshot.errors import InputError
 
 
 def evaluate(
-    features: FeaturesArgument = None,
+    features: NetworksArgument = None,
     method: MethodOption = ["euclidean", "cosine", "mll", "mll_transductive"],  # noqa: B006
     ways: WaysOption = 5,
     shots: ShotsOption = [1, 5],  # noqa: B006
@@ -72,39 +73,61 @@ def evaluate(
         likelyshot evaluate F.npz --query dirichlet --alpha 1 --param lambda_max=80 -o results/f
 
         likelyshot evaluate --method all --tasks 1000 --json > rows.json
+
+        likelyshot evaluate euclidean.safetensors cosine.safetensors mll.safetensors --method mll combined
+
+    Of three networks, each metric is scored on its own, combined on all of them, and any other method on the last.
     """
     with running(as_json) as (screen, start):
-        from likelyshot.binding import TEMPERATURE_TASKS, bind
+        from likelyshot.binding import TEMPERATURE_TASKS, Statistics, bind
         from likelyshot.cli import inputs
         from likelyshot.cli.tables import evaluation_table
         from likelyshot.evaluation import evaluate as run
         from likelyshot.files import output_folder, write_json
+        from likelyshot.methods.calibration import Calibration
         from likelyshot.report import load_runs, report, write_report_page
         from likelyshot.results import environment
 
         names, every = inputs.methods(method)
         inputs.check_device(device)
         params = inputs.params(names, param or [], normalise)
-        chosen = inputs.load(features, split, labels, rectify)
-        statistics = inputs.statistics(features, val, base, calibration, rectify, seed, device)
+        known = Calibration.load(calibration) if calibration is not None else None
+        networks = inputs.networks(
+            features,
+            split,
+            labels,
+            rectify,
+            val=val,
+            base=base,
+            metrics=params.get("combined", {}).get("metrics"),
+            shared=Statistics(calibration=known, seed=seed, device=device),
+        )
         drawn = [
-            inputs.draw(chosen, tasks, ways, count, inputs.plan(query, alpha, total, per_class), seed, overlap)
+            inputs.draw(
+                networks.members[0].features,
+                tasks,
+                ways,
+                count,
+                inputs.plan(query, alpha, total, per_class),
+                seed,
+                overlap,
+            )
             for count in dict.fromkeys(shots)
         ]
         if output is not None:
             output_folder(output, make=False)
-        fitting = min(TEMPERATURE_TASKS, tasks) if statistics.validation is not None else 0
+        fitting = min(TEMPERATURE_TASKS, tasks) if networks.members[-1].validation is not None else 0
         progress, say = start(len(names) * len(drawn) * (tasks + fitting))
         results, left_out = [], set()
         for sample in drawn:
             for name in names:
                 say(f"{sample.shots}-shot, {name}")
+                chosen, statistics = networks.of(name)
                 try:
                     bound = bind(name, params[name], statistics, ways=ways, shots=sample.shots)
                     temperature = statistics.temperature(bound, sample, progress)
-                    results.append(
-                        run(bound, chosen, sample, device=device, progress=progress, temperature=temperature)
-                    )
+                    result = run(bound, chosen, sample, device=device, progress=progress, temperature=temperature)
+                    results.append(replace(result, config={**result.config, "networks": networks.digests}))
                 except InputError as error:
                     if not every:
                         raise
@@ -124,7 +147,7 @@ def evaluate(
             folder = output_folder(output)
             for result in results:
                 result.save(folder / f"{query.value}_{result.config['shots']}shot_{result.method}.json")
-            for shots_made, made in statistics.made():
+            for shots_made, made in networks.calibrations():
                 made.save(folder / f"calibration_{shots_made}shot.json")
             document = {"command": sys.argv[1:], "environment": environment(), "rows": rows}
             write_json(folder / "evaluate.json", document)
@@ -135,7 +158,8 @@ def evaluate(
     for sample in drawn:
         mine = [result for result in results if result.config["shots"] == sample.shots]
         plan = inputs.plan(query, alpha, total, per_class).describe()
-        title = f"{inputs.title(chosen)}: {ways}-way {sample.shots}-shot, {plan}, {tasks:,} tasks"
+        files = inputs.title([one.features for one in networks.members])
+        title = f"{files}: {ways}-way {sample.shots}-shot, {plan}, {tasks:,} tasks"
         screen.print(evaluation_table(title, mine, inputs.references(mine)))
     if output is not None:
         said = f"Results, configuration and report.html, a page about them: {output}"

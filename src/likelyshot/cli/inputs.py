@@ -14,8 +14,9 @@ from likelyshot.cli.options import Plan
 from likelyshot.errors import InputError, nearest
 from likelyshot.features import Base, Features, splits
 from likelyshot.methods import METHODS
-from likelyshot.methods.calibration import Calibration
-from likelyshot.packaged import PACKAGED
+from likelyshot.methods.calibration import METRICS, check_metrics
+from likelyshot.networks import Network, Networks
+from likelyshot.packaged import NETWORKS, PACKAGED
 from likelyshot.results import Result
 from likelyshot.tasks import Balanced, Dirichlet, Tasks, sample_tasks
 
@@ -99,29 +100,39 @@ def load(path: Path | None, split: str | None, labels: Path | None, rectify: boo
     return features.rectified() if rectify else features
 
 
-def statistics(
-    path: Path | None,
-    val: Path | None,
-    base: Path | None,
-    calibration: Path | None,
+def networks(
+    paths: Sequence[Path] | None,
+    split: str | None,
+    labels: Path | None,
     rectify: bool,
-    seed: int,
-    device: str,
-) -> Statistics:
-    """Collect what the file, or others beside it, holds of base and validation classes."""
-    path = path or PACKAGED
-    known = splits(path)
-    found = Statistics(
-        calibration=Calibration.load(calibration) if calibration is not None else None,
-        seed=seed,
-        device=device,
-    )
+    *,
+    val: Sequence[Path] | None,
+    base: Path | None,
+    metrics: Sequence[str] | None,
+    shared: Statistics,
+) -> Networks:
+    """Read the features of one network or several, with what their files, or others, hold of other classes."""
+    if shared.calibration is not None:
+        metrics = shared.calibration.metrics
+    metrics = tuple(metrics or METRICS)
+    files = list(paths) if paths else [NETWORKS[metric] for metric in check_metrics(metrics)]
+    if val and len(val) != len(files):
+        raise InputError(
+            f"expected --val {len(files)} times, a file for each network, but got {len(val)}: give as many"
+        )
+    held: Sequence[Path | None] = val or [None] * len(files)
+    members = [
+        Network(load(file, split, labels, rectify), _validation(file, other, rectify))
+        for file, other in zip(files, held, strict=True)
+    ]
+    members[-1] = replace(members[-1], base=_base(files[-1], base, rectify))  # no metric needs that of another
+    return Networks(members, metrics, shared)
+
+
+def _validation(path: Path, val: Path | None, rectify: bool) -> Features | None:
     if val is not None:
-        has_val = "val" in splits(val)
-        found = replace(found, validation=load(val, "val" if has_val else None, None, rectify))
-    elif "val" in known:
-        found = replace(found, validation=load(path, "val", None, rectify))
-    return replace(found, base=_base(path, base, rectify))
+        return load(val, "val" if "val" in splits(val) else None, None, rectify)
+    return load(path, "val", None, rectify) if "val" in splits(path) else None
 
 
 def _base(path: Path, base: Path | None, rectify: bool) -> Base | None:
@@ -165,7 +176,9 @@ def references(results: Sequence[Result]) -> list[Result]:
     ]
 
 
-def title(features: Features) -> str:
+def title(features: Features | Sequence[Features]) -> str:
     """Name features for a table."""
-    file, split = features.source.get("file", "features"), features.source.get("split")
-    return f"{file} ({split})" if split else file
+    sets = [features] if isinstance(features, Features) else features
+    files = " + ".join(one.source.get("file", "features") for one in sets)
+    split = sets[0].source.get("split")
+    return f"{files} ({split})" if split else files

@@ -16,10 +16,14 @@ class Plan(str, Enum):
     balanced = "balanced"
 
 
+KINDS = "Features: .safetensors, .npz, .npy, .csv, .tsv, .parquet, .pkl or .pt"
 FeaturesArgument = Annotated[
-    Path | None,
+    Path | None, typer.Argument(help=f"{KINDS}. Without it, the packaged ones of MLL.", show_default=False)
+]
+NetworksArgument = Annotated[
+    list[Path] | None,
     typer.Argument(
-        help="Features: .safetensors, .npz, .npy, .csv, .tsv, .parquet, .pkl or .pt. Without it, the packaged ones.",
+        help=f"{KINDS}; or three files, of the networks for euclidean, cosine and mll. Without any, the packaged ones.",
         show_default=False,
     ),
 ]
@@ -40,7 +44,8 @@ ParamOption = Annotated[
 SplitOption = Annotated[str | None, typer.Option(help="Split of the features file to draw tasks from.")]
 LabelsOption = Annotated[Path | None, typer.Option(help="Labels of a .npy file: .npy, or text with one a line.")]
 ValOption = Annotated[
-    Path | None, typer.Option(help="Validation features, for combined. Default: the file's split val.")
+    list[Path] | None,
+    typer.Option(help="Validation features, for combined; repeat it for several networks. Default: split val."),
 ]
 BaseOption = Annotated[
     Path | None, typer.Option(help="Base features, for methods that centre on them. Default: the file's split train.")

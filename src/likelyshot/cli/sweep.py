@@ -13,9 +13,9 @@ from likelyshot.cli.options import (
     AlphaOption,
     BaseOption,
     DeviceOption,
-    FeaturesArgument,
     JsonOption,
     LabelsOption,
+    NetworksArgument,
     NormaliseOption,
     OverlapOption,
     ParamOption,
@@ -34,7 +34,7 @@ from likelyshot.errors import InputError
 
 
 def sweep(
-    features: FeaturesArgument = None,
+    features: NetworksArgument = None,
     method: Annotated[str, typer.Option("--method", "-m", help="The method to study.")] = "mll",
     grid: Annotated[
         list[str] | None,
@@ -71,11 +71,11 @@ def sweep(
         likelyshot sweep -m mll_transductive --query dirichlet --grid iterations=0,1,2,5,10,20 eta=0.1:0.9:0.2
     """
     with running(as_json) as (screen, start):
+        from likelyshot.binding import Statistics
         from likelyshot.cli import inputs
         from likelyshot.cli.tables import sweep_table
         from likelyshot.features import splits
         from likelyshot.files import output_folder
-        from likelyshot.packaged import PACKAGED
         from likelyshot.plots import draw_sweep
         from likelyshot.sweep import sweep as run
 
@@ -84,11 +84,29 @@ def sweep(
             raise InputError(f"a sweep takes one method, got {len(names)}: choose one of {', '.join(names)}")
         inputs.check_device(device)
         grids = inputs.grids(names[0], grid or ["lambda_max=10:100:10"])
-        path = features or PACKAGED
-        chosen = inputs.load(path, split or ("val" if "val" in splits(path) else None), labels, rectify)
-        statistics = inputs.statistics(features, val, base, None, rectify, seed, device)
+        fixed = inputs.params(names, param or [], normalise)[names[0]]
+        held = features is None or not features or "val" in splits(features[0])
+        networks = inputs.networks(
+            features,
+            split or ("val" if held else None),
+            labels,
+            rectify,
+            val=val,
+            base=base,
+            metrics=fixed.get("metrics"),
+            shared=Statistics(seed=seed, device=device),
+        )
+        chosen, statistics = networks.of(names[0])
         drawn = [
-            inputs.draw(chosen, tasks, ways, count, inputs.plan(query, alpha, total, per_class), seed, overlap)
+            inputs.draw(
+                networks.members[0].features,
+                tasks,
+                ways,
+                count,
+                inputs.plan(query, alpha, total, per_class),
+                seed,
+                overlap,
+            )
             for count in dict.fromkeys(shots)
         ]
         output_folder(output, make=False)
@@ -102,7 +120,7 @@ def sweep(
             grids,
             chosen,
             drawn,
-            params=inputs.params(names, param or [], normalise)[names[0]],
+            params=fixed,
             statistics=statistics,
             device=device,
             progress=progress,

@@ -33,6 +33,8 @@ def report(
 ) -> dict[str, Any]:
     """Compare results with the same features, ways, shots, queries and seed; sweeps are shown as they are.
 
+    Results of one command over several networks count as of the same features.
+
     `made_by` tells the command and the environment of runs (see `load_runs`). Shares stay fractions.
 
     >>> import torch
@@ -59,7 +61,7 @@ def report(
 
 def _key(result: Result) -> tuple[Any, ...]:
     config = result.config
-    digests = tuple(str(features.get("digest", "")) for features in config["features"])
+    digests = tuple(map(str, config.get("networks") or [one.get("digest", "") for one in config["features"]]))
     query = json.dumps(config["query"], sort_keys=True)
     return (
         digests,
@@ -83,10 +85,12 @@ def _setting(results: Sequence[Result]) -> dict[str, Any]:
         row["front"] = on_front
     references = _references(named)
     config = longest.config
+    used = {str(one.get("digest", "")): dict(one) for result in named.values() for one in result.config["features"]}
+    features = [used[digest] for digest in _key(longest)[0] if digest in used]  # in the order of the networks
     overlap = ", queries may repeat the support" if config.get("overlap") else ""
     return {
-        "features": [dict(features) for features in config["features"]],
-        "source": _source(config["features"]),
+        "features": features,
+        "source": _source(features),
         "protocol": f"{config['ways']}-way {config['shots']}-shot, {plan_from(config['query']).describe()}{overlap}",
         **{key: config[key] for key in ("ways", "shots", "query", "seed", "tasks_digest")},
         "tasks": len(longest.accuracy),
@@ -104,6 +108,7 @@ def _row(name: str, result: Result) -> dict[str, Any]:
         "name": name,
         "method": result.method,
         "params": dict(result.config["params"]),
+        "source": _source(result.config["features"]),
         "tasks": len(result.accuracy),
         "device": str(result.config.get("device", "cpu")),
         "environment": dict(result.environment),
@@ -200,5 +205,6 @@ def _file_names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _source(features: Sequence[Mapping[str, Any]]) -> str:
     """Name the features that tasks were drawn from, by file and split."""
-    words = [f"{one.get('file', 'features')}" + (f" ({one['split']})" if one.get("split") else "") for one in features]
-    return " + ".join(dict.fromkeys(words))
+    files = " + ".join(dict.fromkeys(str(one.get("file", "features")) for one in features))
+    splits = ", ".join(dict.fromkeys(str(one["split"]) for one in features if one.get("split")))
+    return f"{files} ({splits})" if splits else files

@@ -238,16 +238,14 @@ def _features_table(settings: Sequence[Setting]) -> Table:
 
 def _methods_table(settings: Sequence[Setting]) -> Table:
     """List the resolved parameters, once for settings that share them."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    found: dict[tuple[str, str, str, str], list[str]] = {}
     for setting in settings:
         for row in setting["rows"]:
             params = ", ".join(f"{key}={_value(value)}" for key, value in row["params"].items()) or "none"
-            found.setdefault((row["name"], params, row["device"]), []).append(setting["title"])
-    rows = [
-        [name, params, device, "all" if len(titles) == len(settings) else "; ".join(titles)]
-        for (name, params, device), titles in found.items()
-    ]
-    return Table("Methods with all their parameters.", ["method", "parameters", "device", "settings"], rows)
+            found.setdefault((row["name"], row["source"], params, row["device"]), []).append(setting["title"])
+    rows = [[*row, "all" if len(titles) == len(settings) else "; ".join(titles)] for row, titles in found.items()]
+    headings = ["method", "features", "parameters", "device", "settings"]
+    return Table("Methods with their features and all their parameters.", headings, rows)
 
 
 def _value(value: Any) -> str:

@@ -104,6 +104,7 @@ def _checked(result: Result, file: Path) -> Result:
     config, lengths = result.config, {len(getattr(result, name)) for name in PER_TASK}
     whole = all(isinstance(config.get(key), kind) for key, kind in NEEDED.items()) and _is_plan(config["query"])
     whole = whole and all(isinstance(features, dict) for features in config["features"])
+    whole = whole and isinstance(config.get("networks", []), list)
     finite = all(np.isfinite(getattr(result, name)).all() for name in PER_TASK) and np.isfinite(result.seconds)
     if not whole or not finite or len(lengths) != 1 or 0 in lengths:
         raise InputError(f"expected a whole result with one figure a task in {file}, found a damaged one: make it anew")
