@@ -21,7 +21,7 @@ from likelyshot.embedding import cache as cache_module
 from likelyshot.embedding import default_cache, embed
 from likelyshot.embedding.cache import Cache
 from likelyshot.errors import InputError
-from likelyshot.images import find_images
+from likelyshot.images import ImageError, find_images
 from likelyshot.items import Item, Problem
 from likelyshot.pretrained import callable_encoder
 
@@ -153,6 +153,26 @@ def test_bad_files_are_left_out_and_reported(items, tmp_path):
             "folder": "not a regular file",
         }
         assert sum(steps) == len(mixed)
+
+
+def test_images_that_are_no_files(items, tmp_path):
+    stored = {item.name: item.path.read_bytes() for item in items}
+    del stored["03.png"]
+
+    def content(item):
+        if item.name not in stored:
+            raise ImageError("missing file", name=item.name)
+        return stored[item.name]
+
+    named = [Item(item.name) for item in items]
+    for encoded in (10, 0):
+        found = embed(named, Counting(), cache=tmp_path / "cache", content=content)
+        assert np.array_equal(found.vectors, expected(items[:3] + items[4:]))
+        assert found.problems == [Problem("03.png", "missing file")]
+        assert found.encoded == encoded
+    letters = callable_encoder(lambda batch: [[1]] * len(batch), "letters", kind="text")
+    with pytest.raises(InputError, match=r"expected texts .* but '00.png' is none"):
+        embed(named, letters, cache=None, content=content)
 
 
 def test_everything_bad_or_nothing_at_all(tmp_path):

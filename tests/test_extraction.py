@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import zipfile
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +17,13 @@ from likelyshot.extraction import FLOOR, Pool, encode, extract, extract_pretrain
 from likelyshot.features import Base, splits
 from likelyshot.pretrained import callable_encoder
 from likelyshot.recipes import Data, recipe_from
+
+
+@pytest.fixture(autouse=True)
+def vectors(monkeypatch, tmp_path):
+    """A cache of vectors for each test."""
+    monkeypatch.setenv("LIKELYSHOT_CACHE", str(tmp_path / "vectors"))
+    return tmp_path / "vectors"
 
 
 @pytest.fixture
@@ -50,6 +60,44 @@ def test_features_of_images_are_those_of_the_encoder(images, tmp_path):
         expected = encoder.eval()(pool.inputs(torch.tensor([row]))).detach()[0]
         torch.testing.assert_close(features.vectors[row], expected)
     assert Features.load(output).digest == features.digest
+
+
+def test_pixels_from_a_file_are_those_in_memory(images, tmp_path):
+    kept, mapped = (
+        open_pool(Data(path=str(images), size=16, cache=cache), None) for cache in ("", str(tmp_path / "c"))
+    )
+    assert len(list((tmp_path / "c").glob("*.npy"))) == 1
+    assert torch.equal(kept.data, mapped.data)
+    assert torch.equal(kept.inputs(torch.tensor([4, 1]), seed=3), mapped.inputs(torch.tensor([4, 1]), seed=3))
+
+
+def test_pixels_are_normalised_as_the_recipe_says(images, tmp_path):
+    how = {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.25, 2.0)}
+    pool = open_pool(Data(path=str(images), size=16, **how), None)
+    expected = (pool.data / 255 - torch.tensor(how["mean"]).view(3, 1, 1)) / torch.tensor(how["std"]).view(3, 1, 1)
+    torch.testing.assert_close(pool.inputs(torch.arange(6)), expected)
+    black = Pool(torch.zeros(1, 3, 16, 16, dtype=torch.uint8), torch.zeros(1), ("a",), {}, 16, **how)
+    torch.testing.assert_close(black.inputs(torch.tensor([0]), seed=1)[0, :, 0, 0], torch.tensor([-0.2, -0.8, -0.15]))
+
+
+def test_a_checkpoint_says_how_images_are_normalised(images, tmp_path):
+    data = {"path": "x", "size": 16}
+    found = []
+    for more in ({}, {"mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]}):
+        encoder, path = trained(tmp_path, "conv4", {"widths": [4, 4, 4, 8]}, {**data, **more})
+        features, computed = extract(Data(path=str(images)), None, path, tmp_path / "f.safetensors")
+        assert computed  # also the second time, into the same file
+        found.append(features.vectors)
+    raw = open_pool(Data(path=str(images), size=16), None).data / 255
+    torch.testing.assert_close(found[1], encoder.eval()(raw).detach())
+    assert not torch.allclose(found[0], found[1])
+
+
+def test_images_too_small_for_the_encoder_are_refused_before_they_are_read(images, tmp_path):
+    _, path = trained(tmp_path, "conv4", {"widths": [4, 4, 4, 8]}, {"path": "x", "size": 15})
+    (images / "owl" / "1.png").write_bytes(b"no image")
+    with pytest.raises(InputError, match="expected images of at least 16 pixels for conv4, but got 15"):
+        extract(Data(path=str(images)), None, path, tmp_path / "f.safetensors")
 
 
 def test_nothing_is_computed_twice_and_every_change_is_seen(images, tmp_path):
@@ -114,6 +162,75 @@ def test_a_pretrained_encoder(images, tmp_path, monkeypatch):
     assert features.source["left_out"] == "1 unreadable images"
     with pytest.raises(InputError, match="expected images for a pre-trained encoder"):
         extract_pretrained(Data(features="f"), None, "mean colour", output)
+
+
+@pytest.mark.parametrize("archive", [False, True])
+def test_interrupted_it_goes_on_where_it_was(images, tmp_path, monkeypatch, archive):
+    path = images
+    if archive:
+        path = tmp_path / "birds.zip"
+        with zipfile.ZipFile(path, "w") as file:
+            for image in images.rglob("*.png"):
+                file.write(image, image.relative_to(images))
+
+    class Colours:
+        """Stops in the batch after `most`."""
+
+        name, digest, kind, dim, signed, batch_size = "colours", "ab" * 32, "image", 3, False, 2
+
+        def __init__(self, most):
+            self.most, self.encoded = most, 0
+
+        def prepare(self, image):
+            return np.asarray(image).mean((0, 1))
+
+        def encode(self, batch):
+            if self.encoded == self.most:
+                raise KeyboardInterrupt
+            self.encoded += len(batch)
+            return np.array(batch, np.float32)
+
+    def run(encoder, cache="user"):
+        monkeypatch.setattr("likelyshot.extraction.open_encoder", lambda name, device: encoder)
+        told = []
+        output = tmp_path / "f.safetensors"
+        found = extract_pretrained(
+            Data(path=str(path)), None, "colours", output, cache=cache, start=lambda total: told.append
+        )
+        return *found, sum(told), encoder.encoded
+
+    threads = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        run(Colours(4))
+    assert threading.active_count() == threads
+    assert not (tmp_path / "f.safetensors").exists()
+    features, computed, told, encoded = run(Colours(None))
+    assert (computed, told, encoded) == (True, 6, 2)  # the other four were there
+    expected = [np.asarray(Image.open(image)).mean((0, 1)) for image in sorted(images.rglob("*.png"))]
+    assert features.vectors.numpy() == pytest.approx(np.array(expected), rel=1e-6)
+    assert features.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    (tmp_path / "f.safetensors").unlink()
+    assert run(Colours(None), cache=None)[3] == 6
+
+
+def test_an_archive_with_a_damaged_image(images, tmp_path, monkeypatch):
+    encoder = callable_encoder(lambda all_: [np.asarray(image).mean((0, 1)) for image in all_], "mean colour")
+    monkeypatch.setattr("likelyshot.extraction.open_encoder", lambda name, device: encoder)
+    with zipfile.ZipFile(tmp_path / "birds.zip", "w") as file:
+        for image in images.rglob("*.png"):
+            file.write(image, image.relative_to(images))
+        where = file.getinfo("owl/1.png").header_offset
+    data = bytearray((tmp_path / "birds.zip").read_bytes())
+    data[where + 200 : where + 210] = bytes(10)
+    (tmp_path / "birds.zip").write_bytes(data)
+    for skip in (True, False):
+        arguments = Data(path=str(tmp_path / "birds.zip"), skip_unreadable=skip), None, "mean colour"
+        if skip:
+            features, _ = extract_pretrained(*arguments, tmp_path / "f.safetensors")
+            assert features.labels.tolist() == [0, 0, 0, 1, 1]
+        else:
+            with pytest.raises(InputError, match=r"1 that are not, 'owl/1.png' \(damaged in the archive\)"):
+                extract_pretrained(*arguments, tmp_path / "g.safetensors")
 
 
 def test_an_encoder_of_texts_is_refused(images, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from likelyshot import InputError, encoders
+from likelyshot import InputError, augment, encoders
 from likelyshot.recipes import load_recipe, recipe_from
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -55,6 +55,18 @@ def test_metrics_of_one_network_differ_in_the_metric_only():
     assert recipes[0] == recipes[1]
 
 
+def test_images_are_normalised_by_the_figures_of_feat_for_its_network_only():
+    feat = (120.39586422, 115.59361427, 104.54012653), (70.68188272, 68.27635443, 72.54505529)
+    for path in RECIPES.glob("*.toml"):
+        data = load_recipe(path).data
+        if path.stem.startswith("cifar") or "resnet12" not in path.stem:
+            assert (data.mean, data.std) == (augment.MEAN, augment.STD)
+        else:
+            assert [255 * value for value in data.mean] == pytest.approx(feat[0])
+            assert [255 * value for value in data.std] == pytest.approx(feat[1])
+        assert bool(data.cache) == path.stem.startswith("tiered")
+
+
 def test_a_recipe_extends_others_and_changes_go_on_top(tmp_path):
     (tmp_path / "a.toml").write_text('[data]\npath = "x"\nsize = 32\n[encoder]\nname = "conv4"\n')
     (tmp_path / "b.toml").write_text("[pretrain]\nepochs = 3\nlr = 1\n[encoder.params]\nwidths = [8, 8, 8, 8]\n")
@@ -94,6 +106,11 @@ def test_a_recipe_survives_json():
         ("encoder.name", "", "expected encoder.name in the recipe"),
         ("data.path", "", "expected either data.path or data.features in the recipe, but got neither"),
         ("data.features", "f", "expected either data.path or data.features in the recipe, but got both"),
+        ("data.mean", [0.5, 0.5], r"expected three numbers for data.mean, but got \[0.5, 0.5\]"),
+        ("data.mean", [120.4, 115.6, 104.5], "expected data.mean below 1, but got 120.4"),
+        ("data.std", [0.5, 0.5, 0], "expected data.std above 0, but got 0"),
+        ("data.cache", True, "expected text for data.cache, but got True"),
+        ("run.sync_batchnorm", 1, "expected true or false for run.sync_batchnorm, but got 1"),
         ("augmentation.crop_scale", [0.5], r"expected augmentation.crop_scale as \[least, most\]"),
     ],
 )

@@ -5,25 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from likelyshot.augment import augment, centred
+from likelyshot.augment import MEAN, STD, augment, centred
 from likelyshot.checkpoints import load_encoder
-from likelyshot.datasets import ImageSet, decoded, open_images
+from likelyshot.datasets import ImageSet, cached, decoded, open_images, report
+from likelyshot.embedding import embed
+from likelyshot.encoders import check_side
 from likelyshot.encoders.blocks import Encoder
 from likelyshot.errors import InputError
 from likelyshot.features import Base, Features
 from likelyshot.files import write_whole
-from likelyshot.images import ImageError
+from likelyshot.items import Item
 from likelyshot.pretrained import open_encoder
 from likelyshot.recipes import Augmentation, Data, recipe_from
 
@@ -37,7 +38,7 @@ PLAIN, CPU = Augmentation(), torch.device("cpu")
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The images, or cached vectors, of one split, in memory."""
+    """The images, or cached vectors, of one split, in memory or mapped into it."""
 
     data: Tensor  # (n, 3, h, w) uint8, or (n, d)
     labels: Tensor  # (n,) int64
@@ -46,6 +47,8 @@ class Pool:
     size: int = 0  # pixels that the encoder sees
     augmentation: Augmentation = PLAIN
     device: torch.device = CPU
+    mean: tuple[float, ...] = MEAN  # what pixels from 0 to 1 are normalised by
+    std: tuple[float, ...] = STD
 
     def __len__(self) -> int:
         return len(self.data)
@@ -59,7 +62,7 @@ class Pool:
         if picked.ndim == 2:
             return picked.float()
         if seed is None:
-            images = centred(picked, size=self.size)
+            images = centred(picked, size=self.size, mean=self.mean, std=self.std)
         else:
             how = self.augmentation
             scale = (how.crop_scale[0], how.crop_scale[1]) if how.crop_scale else None
@@ -72,6 +75,8 @@ class Pool:
                 flip=how.flip,
                 jitter=how.jitter,
                 rows=range(first, first + len(picked)),
+                mean=self.mean,
+                std=self.std,
             )
         return images.contiguous(memory_format=torch.channels_last)
 
@@ -84,17 +89,22 @@ def open_pool(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Pool:
-    """Read one split into memory, or all images if there is none."""
+    """Read one split, or all images if there is none: into memory, or into the file in `data.cache` and map that."""
     device = torch.device(device)
     if data.features:
         features = Features.load(data.features, split=split)
         return Pool(features.vectors, features.labels, features.classes, features.source, device=device)
     images = open_data(data, split)
-    read = decoded(images, data.stored or data.size, progress=progress)
+    side = data.stored or data.size
+    read = (
+        cached(images, side, data.cache, progress=progress) if data.cache else decoded(images, side, progress=progress)
+    )
     source = {"dataset": Path(data.path).stem, **({"split": split} if split else {})}
     if read.problems:
         source["left_out"] = f"{len(read.problems)} unreadable images"
-    return Pool(read.pixels, read.labels, read.classes, source, data.size, augmentation, device)
+    return Pool(
+        read.pixels, read.labels, read.classes, source, data.size, augmentation, device, mean=data.mean, std=data.std
+    )
 
 
 def open_data(data: Data, split: str | None) -> ImageSet:
@@ -132,16 +142,19 @@ def extract(
 ) -> tuple[Features, bool]:
     """Write the features that a trained encoder gives; where `output` holds those very ones, nothing is computed.
 
-    The sizes of the images are those of the encoder's training. `start` is told how much there is to do. Gives the
-    features and whether they were computed now.
+    The sizes of the images and their normalisation are those of the encoder's training. `start` is told how much there
+    is to do. Gives the features and whether they were computed now.
     """
     encoder, kept = load_encoder(checkpoint)
     trained = recipe_from(kept.facts["recipe"])
     if not data.features:
-        data = Data(data.path, data.splits, trained.data.size, trained.data.stored, "", data.skip_unreadable)
+        seen = trained.data
+        check_side(encoder.name, seen.size)
+        data = replace(data, size=seen.size, stored=seen.stored, mean=seen.mean, std=seen.std)
     weights = hashlib.sha256(b"".join(value.numpy().tobytes() for value in kept.part("encoder").values())).hexdigest()
     content = _content(data, split)
-    identity = hashlib.sha256(json.dumps([weights, content, data.size, data.stored]).encode()).hexdigest()
+    seen_as = [data.size, data.stored, data.mean, data.std]
+    identity = hashlib.sha256(json.dumps([weights, content, *seen_as]).encode()).hexdigest()
     if _identity(Path(output)) == identity:
         return Features.load(output), False
     pool = open_pool(data, split, device=device)
@@ -165,9 +178,14 @@ def extract_pretrained(
     output: str | Path,
     *,
     device: str = "cpu",
+    cache: Path | Literal["user"] | None = "user",
     start: Callable[[int], Progress] = lambda total: lambda done: None,
 ) -> tuple[Features, bool]:
-    """Write the features that a pre-trained encoder gives, as `extract` does; images are prepared in threads."""
+    """Write the features that a pre-trained encoder gives, as `extract` does.
+
+    Vectors go to `cache` as they are made (see `likelyshot.embedding.embed`), so that a call that was stopped goes on
+    where it was.
+    """
     if data.features:
         raise InputError(f"expected images for a pre-trained encoder, but got {data.features}: give --checkpoint")
     encoder = open_encoder(name, device)
@@ -177,32 +195,20 @@ def extract_pretrained(
     if _identity(Path(output)) == identity:
         return Features.load(output), False
     images = open_data(data, split)
-    progress = start(len(images))
-
-    def prepared(i: int) -> Any:
-        try:
-            return encoder.prepare(images.read(i, side=getattr(encoder, "side", None)))
-        except ImageError:
-            if not images.skip_unreadable:
-                raise
-            return None
-
-    kept: list[int] = []
-    parts = [torch.empty(0, encoder.dim)]
-    with ThreadPoolExecutor() as threads:
-        for first in range(0, len(images), encoder.batch_size):
-            rows = range(first, min(first + encoder.batch_size, len(images)))
-            read = zip(rows, threads.map(prepared, rows), strict=True)
-            ready = [(row, item) for row, item in read if item is not None]
-            if ready:
-                kept += [row for row, _ in ready]
-                parts.append(torch.from_numpy(encoder.encode([item for _, item in ready])))
-            progress(len(rows))
+    found = embed(
+        [Item(image) for image in images.names],
+        encoder,
+        cache=cache,
+        progress=start(len(images)),
+        content=lambda item: images.source.read(item.name),
+    )
+    report(found.problems, images)
     source = {"dataset": Path(data.path).stem, "encoder": name, "extraction": identity}
     source |= {"split": split} if split else {}
-    if len(kept) < len(images):
-        source["left_out"] = f"{len(images) - len(kept)} unreadable images"
-    features = Features(torch.cat(parts), images.labels[kept], images.classes, source)
+    if found.problems:
+        source["left_out"] = f"{len(found.problems)} unreadable images"
+    labels = images.labels[torch.from_numpy(found.kept)]
+    features = Features(torch.from_numpy(found.vectors), labels, images.classes, source)
     features.save(output)
     return features, True
 

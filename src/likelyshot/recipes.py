@@ -20,6 +20,10 @@ else:
 
 T = TypeVar("T")
 
+#: Mean and standard deviation of ImageNet's channels, as in `likelyshot.augment`.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
 #: What a number may be bounded by, and when it breaks the bound.
 BOUNDS: dict[str, Callable[[Any, Any], bool]] = {"at least": operator.lt, "above": operator.le, "below": operator.ge}
 
@@ -46,9 +50,14 @@ class Data:
     path: str = ""  # a folder or zip of class folders, or of images listed in CSV splits
     splits: str = ""  # a packaged split such as "cub", a JSON file, or a folder of train.csv, val.csv, test.csv
     size: int = _least(84, 8)  # pixels that the encoder sees
-    stored: int = _least(0, 0)  # pixels kept in memory, from which crops are taken; 0: as many as `size`
+    stored: int = _least(0, 0)  # pixels that are kept, from which crops are taken; 0: as many as `size`
     features: str = ""  # instead of images: a features file with splits train, val and test
     skip_unreadable: bool = False
+    cache: str = ""  # a folder for the decoded pixels, which are mapped from there; without it they are kept in memory
+    mean: tuple[float, ...] = field(
+        default=MEAN, metadata={"at least": 0, "below": 1}
+    )  # of pixels from 0 to 1, by channel
+    std: tuple[float, ...] = field(default=STD, metadata={"above": 0})
 
 
 @dataclass(frozen=True)
@@ -134,6 +143,7 @@ class Run:
     precision: Literal["auto", "32", "bf16"] = "auto"  # auto: bf16 where an accelerator has it
     checkpoint_seconds: float = _least(60.0, 0)  # 0: after every step
     log_steps: int = _least(50, 1)
+    sync_batchnorm: bool = False  # processes on CUDA devices normalise by the batches of all of them
 
 
 @dataclass(frozen=True)
@@ -189,6 +199,11 @@ def recipe_from(table: Mapping[str, Any]) -> Recipe:
     for name, settings in (("pretrain", recipe.pretrain), ("finetune", recipe.finetune)):
         if settings.nesterov and not settings.momentum:
             raise InputError(f"expected {name}.momentum above 0 with nesterov, but got 0: change one of them")
+    for key, values in (("mean", recipe.data.mean), ("std", recipe.data.std)):
+        if len(values) != 3:
+            raise InputError(
+                f"expected three numbers for data.{key}, but got {list(values)}: one for red, green and blue each"
+            )
     if len(recipe.augmentation.crop_scale) not in (0, 2):
         raise InputError(
             f"expected augmentation.crop_scale as [least, most], but got {list(recipe.augmentation.crop_scale)}: "

@@ -10,10 +10,12 @@ import sys
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from likelyshot import Features, cli
 from likelyshot.cli.train import KEEP_MEMORY, keep_memory
+from likelyshot.pretrained import callable_encoder
 
 pytest.importorskip("lightning_fabric")
 
@@ -198,6 +200,22 @@ def test_extract_refuses_what_it_cannot_write_or_read(run, recipe, tmp_path):
     code, _, err = run("extract", tmp_path / "f.safetensors", "-o", tmp_path / "x.safetensors")
     assert code == 2
     assert "give --checkpoint" in err
+
+
+def test_extract_keeps_vectors_unless_told_not_to(run, tmp_path, monkeypatch):
+    encoder = callable_encoder(lambda images: [image.size for image in images], "size")
+    monkeypatch.setattr("likelyshot.extraction.open_encoder", lambda name, device: encoder)
+    monkeypatch.setenv("LIKELYSHOT_CACHE", str(tmp_path / "vectors"))
+    for i in range(3):
+        (tmp_path / "images" / f"{i}").mkdir(parents=True)
+        Image.new("RGB", (9, 5 + i)).save(tmp_path / "images" / f"{i}" / "x.png")
+    for option, kept in (("--no-cache", False), ("--cache", True)):
+        output = tmp_path / f"f{option}.safetensors"
+        code, out, err = run("extract", tmp_path / "images", "--encoder", "size", option, "-o", output)
+        assert code == 0, err
+        assert "3 x 2 features" in out
+        assert Features.load(output).vectors.tolist() == [[9, 5], [9, 6], [9, 7]]
+        assert (tmp_path / "vectors").exists() == kept
 
 
 def test_a_run_that_cannot_begin_leaves_nothing(run, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from likelyshot.encoders import ENCODERS, build, describe
+from likelyshot.encoders import ENCODERS, build, check_side, describe
 from likelyshot.errors import InputError
 
 SLIM = {
@@ -39,6 +39,23 @@ def test_the_networks_of_the_papers_have_their_sizes(name, parameters, dim):
         encoder = ENCODERS[name]()
     assert sum(parameter.numel() for parameter in encoder.parameters()) == parameters
     assert encoder.dim == dim
+
+
+@pytest.mark.parametrize("name", SLIM)
+def test_the_smallest_images_are_encoded_and_no_smaller_ones(name):
+    encoder = slim(name)
+    side = encoder.smallest
+    assert encoder(torch.rand(2, 3, side, side)).shape == (2, encoder.dim)
+    check_side(name, side)
+    with pytest.raises(InputError, match=f"expected images of at least {side} pixels for {name}, but got {side - 1}"):
+        check_side(name, side - 1)
+    with pytest.raises(RuntimeError):
+        encoder(torch.rand(2, 3, side - 1, side - 1))
+
+
+def test_the_side_for_an_encoder_that_is_not_there():
+    with pytest.raises(InputError, match="unknown encoder 'resnet': did you mean 'resnet1"):
+        check_side("resnet", 84)
 
 
 def test_wrn_has_the_parameters_that_its_definition_says():

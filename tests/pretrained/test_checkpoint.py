@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from likelyshot import InputError, encoders
-from likelyshot.checkpoints import encoder_checkpoint, save_checkpoint
+from likelyshot.checkpoints import Checkpoint, encoder_checkpoint, load_checkpoint, save_checkpoint
 from likelyshot.extraction import Pool, encode
 from likelyshot.pretrained import open_encoder
+from likelyshot.pretrained.encoder import identity
 from likelyshot.recipes import recipe_from
 
 
@@ -30,6 +33,42 @@ def test_it_encodes_as_training_does(tmp_path):
     found = encoder.encode([encoder.prepare(image) for image in images])
     assert (encoder.name, encoder.dim, encoder.signed, encoder.kind) == (path, 8, False, "image")
     assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_it_normalises_as_training_does(tmp_path):
+    (tmp_path / "b").mkdir()
+    data, params = {"path": "images", "size": 16}, {"widths": [4, 4, 8, 8]}
+    how = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.25, 2.0]}
+    _, plain = saved(tmp_path, "conv4", params, data)
+    network, path = saved(tmp_path / "b", "conv4", params, {**data, **how})
+    image = Image.effect_noise((16, 16), 60).convert("RGB")
+    pixels = torch.from_numpy(np.asarray(image).transpose(2, 0, 1) / 255.0).float()
+    expected = (pixels - torch.tensor(how["mean"]).view(3, 1, 1)) / torch.tensor(how["std"]).view(3, 1, 1)
+    encoder = open_encoder(path)
+    found = encoder.encode([encoder.prepare(image)])
+    assert found == pytest.approx(network(expected[None]).detach().numpy(), abs=1e-5)
+    assert encoder.digest != open_encoder(plain).digest
+
+
+def test_a_checkpoint_from_before_there_was_a_choice(tmp_path):
+    network, path = saved(tmp_path, "conv4", {"widths": [4, 4, 8, 8]}, {"path": "images", "size": 16, "stored": 18})
+    now = open_encoder(path)
+    checkpoint = load_checkpoint(path)
+    facts = json.loads(json.dumps(checkpoint.facts))
+    for key in ("mean", "std", "cache"):
+        del facts["recipe"]["data"][key]
+    save_checkpoint(path, Checkpoint(checkpoint.tensors, facts))
+    before = open_encoder(path)
+    image = Image.effect_noise((18, 18), 60).convert("RGB")
+    assert np.array_equal(now.encode([now.prepare(image)]), before.encode([before.prepare(image)]))
+    # models remember the digest of their encoder: it is what it was then
+    assert before.digest == now.digest == identity(["checkpoint", "conv4", "18", "16"], network.state_dict())
+
+
+def test_images_too_small_for_it_are_refused(tmp_path):
+    _, path = saved(tmp_path, "conv4", {"widths": [4, 4, 8, 8]}, {"path": "images", "size": 8})
+    with pytest.raises(InputError, match="expected images of at least 16 pixels for conv4, but got 8"):
+        open_encoder(path)
 
 
 def test_other_weights_have_another_digest(tmp_path):

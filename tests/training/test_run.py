@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from likelyshot import Features, InputError
-from likelyshot.checkpoints import load_checkpoint, load_encoder
+from likelyshot.checkpoints import Checkpoint, load_checkpoint, load_encoder, save_checkpoint
 from likelyshot.features import Base, splits
 
 pytest.importorskip("lightning_fabric")
 
 from likelyshot.training.keeper import Stopped
-from likelyshot.training.run import Machines, train
+from likelyshot.training.machines import Machines
+from likelyshot.training.run import train
 
 CPU = Machines(accelerator="cpu", devices=1)
+SHORT = {"pretrain.epochs": 1, "finetune.epochs": 0}
 
 
 def events(folder, kind):
@@ -82,7 +86,8 @@ import json, os, signal, sys
 import torch
 torch.set_num_threads(1)
 from likelyshot.recipes import recipe_from
-from likelyshot.training.run import Machines, train
+from likelyshot.training.machines import Machines
+from likelyshot.training.run import train
 steps = []
 def stop():
     steps.append(1)
@@ -125,6 +130,40 @@ def test_killed_in_mid_epoch_and_resumed_it_ends_with_the_same_weights(images_ta
         assert events(tmp_path / "a", kind) == events(folder, kind)
 
 
+def test_pixels_from_a_file_train_the_same_weights(images_table, changed, tmp_path):
+    train(changed(images_table, **{"run.output": str(tmp_path / "a")}), machines=CPU)
+    mapped, said = changed(images_table, **{"data.cache": str(tmp_path / "pixels")}), []
+    train(mapped, machines=CPU, say=said.append)
+    assert "reading the data, 56 images" in said  # 32 to train on and 24 to validate with
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "pixels").iterdir()}
+    assert len(files) == 2 * 3  # train, val and test, with their notes
+    for name in ("last", "best", "pretrained"):
+        assert same_tensors(tmp_path / "a" / f"{name}.safetensors", tmp_path / "run" / f"{name}.safetensors"), name
+    for kind in ("step", "epoch"):
+        assert events(tmp_path / "a", kind) == events(tmp_path / "run", kind)
+    said.clear()
+    train(mapped, machines=CPU, resume=True, say=said.append)
+    assert said == ["reading the data", "finetune", "features"]  # nothing is decoded again
+    assert files == {path: path.stat().st_mtime_ns for path in (tmp_path / "pixels").iterdir()}
+    train(changed(images_table, **{"data.cache": str(tmp_path / "elsewhere")}), machines=CPU, resume=True)
+
+
+def test_a_run_of_an_earlier_version_is_resumed(images_table, changed, tmp_path):
+    """Its recipe lacks the keys that came later; what they stand at by default is what it did."""
+    recipe = changed(images_table, **SHORT)
+    train(recipe, machines=CPU)
+    last = tmp_path / "run" / "last.safetensors"
+    checkpoint = load_checkpoint(last)
+    facts = json.loads(json.dumps(checkpoint.facts))
+    for part, key in (("data", "mean"), ("data", "std"), ("data", "cache"), ("run", "sync_batchnorm")):
+        del facts["recipe"][part][key]
+    save_checkpoint(last, Checkpoint(checkpoint.tensors, facts))
+    train(recipe, machines=CPU, resume=True)
+    other = {**SHORT, "data.mean": [0.5, 0.5, 0.5]}
+    with pytest.raises(InputError, match=r"data.mean was \[0.485, 0.456, 0.406\] and is \[0.5, 0.5, 0.5\]"):
+        train(changed(images_table, **other), machines=CPU, resume=True)
+
+
 def test_a_finished_run_resumes_to_nothing(head_table, changed, tmp_path):
     recipe = changed(head_table, **{"finetune.epochs": 0})
     first = train(recipe, machines=CPU)
@@ -155,10 +194,9 @@ def test_it_stops_early_when_nothing_gets_better(head_table, changed, tmp_path):
 
 
 def test_half_precision_is_close(images_table, changed, tmp_path):
-    short = {"pretrain.epochs": 1, "finetune.epochs": 0}
     for name, precision in (("a", "32"), ("b", "bf16")):
         choice = {"run.output": str(tmp_path / name), "run.precision": precision}
-        train(changed(images_table, **short, **choice), machines=CPU)
+        train(changed(images_table, **SHORT, **choice), machines=CPU)
     one, other = (events(tmp_path / name, "step") for name in "ab")
     losses = [[event["loss"] for event in part] for part in (one, other)]
     assert losses[0] == pytest.approx(losses[1], rel=0.1)
@@ -170,7 +208,8 @@ import json, sys
 import torch
 torch.set_num_threads(1)
 from likelyshot.recipes import recipe_from
-from likelyshot.training.run import Machines, train
+from likelyshot.training.machines import Machines
+from likelyshot.training.run import train
 summary = train(recipe_from(json.loads(sys.argv[1])), machines=Machines("cpu", 2, 1, "ddp"))
 print(json.dumps(summary))
 """
@@ -193,6 +232,51 @@ def test_two_processes_give_the_losses_of_one(head_table, changed, tmp_path):
         torch.testing.assert_close(twos[name], ones[name], rtol=1e-4, atol=1e-6)
     reported = [line for line in ran.stdout.decode().splitlines() if line.startswith("{") and len(line) > 2]
     assert len(reported) == 1  # by the first process only
+
+
+SHARED = """
+import json, os, sys
+import torch
+torch.set_num_threads(1)
+from likelyshot import InputError
+from likelyshot.datasets import pixel_cache
+from likelyshot.recipes import recipe_from
+from likelyshot.training.machines import Machines
+from likelyshot.training.run import train
+real = pixel_cache.decode
+def decode(images, *arguments, **options):
+    with open(sys.argv[2], "a") as file:
+        file.write(os.environ.get("LOCAL_RANK", "0") + " " + images.split + "\\n")
+    return real(images, *arguments, **options)
+pixel_cache.decode = decode
+try:
+    train(recipe_from(json.loads(sys.argv[1])), machines=Machines("cpu", 2, 1, "ddp"))
+except InputError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_of_two_processes_the_first_decodes_and_the_other_waits(images_table, changed, tmp_path, sound):
+    script, decoded = tmp_path / "two.py", tmp_path / "decoded"
+    script.write_text(SHARED)
+    images = shutil.copytree(images_table["data"]["path"], tmp_path / "images")
+    if not sound:
+        (images / "train" / "train1" / "3.png").write_bytes(b"no image")
+    short = {**SHORT, "data.path": str(images), "data.cache": str(tmp_path / "c")}
+    recipe = json.dumps(changed(images_table, **short).to_dict())
+    ran = subprocess.run(
+        [sys.executable, str(script), recipe, str(decoded)], capture_output=True, timeout=120, check=False
+    )
+    if sound:
+        assert ran.returncode == 0, ran.stderr.decode()
+        assert decoded.read_text().splitlines() == ["0 train", "0 val", "0 test"]
+        assert len(events(tmp_path / "run", "step")) == 4
+    else:  # what the first one meets, both say
+        assert ran.returncode == 1
+        assert ran.stderr.decode().count("1 that are not, 'train/train1/3.png' (not an image)") == 2
+        assert decoded.read_text().splitlines() == ["0 train"]
+        assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_with_a_run_is_not_overwritten(head_table, changed):
@@ -267,6 +351,27 @@ def test_bad_input_is_told_in_a_sentence(head_table, changed, tmp_path, changes,
     with pytest.raises(InputError, match=message):
         train(changed(head_table, **changes), machines=CPU)
     assert not (tmp_path / "run" / "best.safetensors").exists()  # it does not take a stage to find out
+
+
+def test_images_too_small_for_the_encoder_are_refused_before_anything_is_read(images_table, changed, tmp_path):
+    with pytest.raises(InputError, match="expected images of at least 16 pixels for resnet12, but got 15"):
+        train(changed(images_table, **{"data.size": 15, "data.path": "/nowhere"}), machines=CPU)
+    assert not (tmp_path / "run").exists()
+
+
+def test_batchnorm_is_not_synchronised_on_cpus(images_table, changed, tmp_path, monkeypatch):
+    recipe = changed(images_table, **{**SHORT, "run.sync_batchnorm": True})
+    two = SimpleNamespace(world_size=2, device=torch.device("cpu"))
+    with monkeypatch.context() as patch:
+        patch.setattr("likelyshot.training.run.start_fabric", lambda machines, precision: two)
+        with pytest.raises(
+            InputError, match=r"expected CUDA devices for run.sync_batchnorm with 2 processes, but got cpu"
+        ):
+            train(recipe)
+    assert not (tmp_path / "run").exists()
+    train(recipe, machines=CPU)  # one process has nothing to synchronise
+    train(changed(images_table, **{**SHORT, "run.output": str(tmp_path / "b")}), machines=CPU)
+    assert same_tensors(tmp_path / "run" / "last.safetensors", tmp_path / "b" / "last.safetensors")
 
 
 def test_a_missing_image_folder_is_told(images_table, changed):

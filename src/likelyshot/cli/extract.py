@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from likelyshot.cli.display import print_json, running
 from likelyshot.cli.options import DeviceOption, JsonOption
+from likelyshot.cli.own_data import CacheOption
 from likelyshot.cli.train import keep_memory
 
 
@@ -33,9 +34,12 @@ def extract(
         bool, typer.Option("--skip-unreadable", help="Leave out images that cannot be read.")
     ] = False,
     device: DeviceOption = "cpu",
+    cache: CacheOption = True,
     as_json: JsonOption = False,
 ) -> None:
     """Features of images, for evaluate, sweep and explore. What is there already is not computed again.
+
+    With a pre-trained encoder, vectors are kept as they are made: after Ctrl-C the same command goes on where it was.
 
     For example:
 
@@ -76,7 +80,10 @@ def extract(
         if checkpoint is not None:
             features, computed = run(source, split, checkpoint, output, device=device, start=begin)
         else:
-            features, computed = extract_pretrained(source, split, encoder, output, device=device, start=begin)
+            kept: Literal["user"] | None = "user" if cache else None
+            features, computed = extract_pretrained(
+                source, split, encoder, output, device=device, cache=kept, start=begin
+            )
         seconds = time.perf_counter() - started[0]
     speed = f"{len(features) / seconds:,.0f} images/s" if computed else "already there, nothing computed"
     left_out = f", {features.source['left_out']} left out" if "left_out" in features.source else ""

@@ -64,7 +64,7 @@ def train(
         show_recipe(loaded)
         return
     from likelyshot.training.keeper import Stopped
-    from likelyshot.training.run import Machines
+    from likelyshot.training.machines import Machines
     from likelyshot.training.run import train as run
 
     screen = console(as_json)

@@ -1,10 +1,10 @@
-"""Pixels of a data set: all in memory, or batch by batch."""
+"""Pixels of a data set: all in memory, handed over a few at a time, or batch by batch."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -21,6 +21,7 @@ from likelyshot.items import Problem
 
 T = TypeVar("T")
 R = TypeVar("R")
+Pixels = NDArray[np.uint8]  # (n, 3, size, size)
 
 CHUNK = 64  # images that a thread decodes before it says so
 NAMED = 10  # unreadable images that an error names
@@ -28,7 +29,7 @@ NAMED = 10  # unreadable images that an error names
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """Square images in memory."""
+    """Square images in memory, or mapped into it from a file."""
 
     pixels: Tensor  # (n, 3, size, size) uint8
     labels: Tensor  # (n,) int64
@@ -51,25 +52,49 @@ def decoded(
     Needs n x 3 x size x size bytes. Unreadable images are reported together, by name, when all others are read; or left
     out, if the set says so. `progress` is called with the number of images read since the last call.
     """
-    if size < 1:
-        raise InputError(f"expected a size of at least 1 pixel, but got {size}: give a larger one")
+    check_size(size)
     pixels = torch.empty(len(images), 3, size, size, dtype=torch.uint8)
+    filled = 0
+
+    def keep(rows: Pixels) -> None:
+        nonlocal filled
+        pixels[filled : filled + len(rows)] = torch.from_numpy(rows)
+        filled += len(rows)
+
+    problems = decode(images, size, keep, workers=workers, progress=progress)
+    return without(images, pixels[:filled], problems)
+
+
+def decode(
+    images: ImageSet,
+    size: int,
+    keep: Callable[[Pixels], None],
+    *,
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> dict[int, Problem]:
+    """Hand over the pixels of the readable images, in order and a few at a time; give what was wrong with the others.
+
+    That some are unreadable is an error at the end, unless the set says otherwise.
+    """
     chunks = [range(start, min(start + CHUNK, len(images))) for start in range(0, len(images), CHUNK)]
     problems: dict[int, Problem] = {}
-
-    def fill(chunk: Sequence[int]) -> tuple[int, dict[int, Problem]]:
-        return len(chunk), _read(images, chunk, size, pixels[chunk[0] : chunk[-1] + 1].numpy())
-
-    for count, wrong in _in_threads(fill, chunks, workers):
+    for chunk, (rows, wrong) in zip(
+        chunks, _in_threads(lambda chunk: _read(images, chunk, size), chunks, workers), strict=True
+    ):
+        keep(rows)
         problems |= wrong
         if progress is not None:
-            progress(count)
-    _report(problems.values(), images)
-    if not problems:
-        return Decoded(pixels, images.labels, images.classes)
+            progress(len(chunk))
+    report(problems.values(), images)
+    return problems
+
+
+def without(images: ImageSet, pixels: Tensor, problems: Mapping[int, Problem]) -> Decoded:
+    """Put the pixels of the readable images together with their labels."""
     kept = torch.ones(len(images), dtype=torch.bool)
     kept[list(problems)] = False
-    return Decoded(pixels[kept], images.labels[kept], images.classes, tuple(problems.values()))
+    return Decoded(pixels, images.labels[kept], images.classes, tuple(problems.values()))
 
 
 def batches(
@@ -82,33 +107,40 @@ def batches(
     """
 
     def read(batch: Sequence[int]) -> tuple[Tensor, Tensor]:
-        pixels = torch.empty(len(batch), 3, size, size, dtype=torch.uint8)
-        problems = _read(images, batch, size, pixels.numpy())
-        _report(problems.values(), images)
-        kept = [place for place, i in enumerate(batch) if i not in problems]
-        positions = torch.tensor([batch[place] for place in kept], dtype=torch.int64)
-        return (pixels[kept] if problems else pixels), images.labels[positions]
+        rows, problems = _read(images, batch, size)
+        report(problems.values(), images)
+        positions = torch.tensor([i for i in batch if i not in problems], dtype=torch.int64)
+        return torch.from_numpy(rows), images.labels[positions]
 
     yield from _in_threads(read, order, workers)
 
 
-def _read(images: ImageSet, positions: Sequence[int], size: int, into: NDArray[np.uint8]) -> dict[int, Problem]:
-    """Decode some images into an array (n, 3, size, size); give what was wrong with those that could not be read."""
+def check_size(size: int) -> None:
+    """Refuse a size of nothing."""
+    if size < 1:
+        raise InputError(f"expected a size of at least 1 pixel, but got {size}: give a larger one")
+
+
+def _read(images: ImageSet, positions: Sequence[int], size: int) -> tuple[Pixels, dict[int, Problem]]:
+    """Decode some images to an array (n, 3, size, size); give what was wrong with those that could not be read."""
     from PIL import Image, ImageOps
 
-    problems = {}
-    for row, i in enumerate(positions):
+    rows = np.empty((len(positions), 3, size, size), np.uint8)
+    filled, problems = 0, {}
+    for i in positions:
         try:
             image = images.read(i, side=size)
         except ImageError as error:
             problems[i] = Problem(images.names[i], error.kind, error.detail)
             continue
         square = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
-        into[row] = np.asarray(square).transpose(2, 0, 1)
-    return problems
+        rows[filled] = np.asarray(square).transpose(2, 0, 1)
+        filled += 1
+    return rows[:filled], problems
 
 
-def _report(problems: Iterable[Problem], images: ImageSet) -> None:
+def report(problems: Iterable[Problem], images: ImageSet) -> None:
+    """Refuse unreadable images, unless the set says that they are left out and not all of them are."""
     wrong = list(problems)
     if wrong and not (images.skip_unreadable and len(wrong) < len(images)):
         named = ", ".join(f"{problem.name!r} ({problem.kind})" for problem in wrong[:NAMED])

@@ -6,6 +6,7 @@ import os
 import threading
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from likelyshot.errors import InputError
@@ -30,6 +31,10 @@ class Folder:
     def read(self, name: str) -> bytes:
         """Read one file."""
         return read_bytes(self.path / name)
+
+    def stamps(self, names: Sequence[str]) -> list[tuple[int, int]]:
+        """Give size and time of change of files: what tells, without reading them, that they are no longer the same."""
+        return [_stamp(self.path / name) for name in names]
 
 
 class Archive:
@@ -72,6 +77,10 @@ class Archive:
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError) as error:
             raise ImageError("damaged in the archive", str(error), name) from None
 
+    def stamps(self, names: Sequence[str]) -> list[tuple[int, int]]:
+        """Give size and time of change of the archive, whichever files in it are asked for."""
+        return [_stamp(self.path)]
+
     def _open(self) -> tuple[zipfile.ZipFile, threading.Lock]:
         opened = self._opened
         if opened is None or opened[0] != os.getpid():
@@ -87,6 +96,14 @@ class Archive:
 
 
 Source = Folder | Archive
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        facts = path.stat()
+    except OSError:  # reported when it is read
+        return -1, -1
+    return facts.st_size, facts.st_mtime_ns
 
 
 def open_source(path: str | Path) -> Source:

@@ -43,12 +43,14 @@ def embed(
     cache: Path | Literal["user"] | None = "user",
     workers: int | None = None,
     progress: Callable[[int], None] | None = None,
+    content: Callable[[Item], bytes] | None = None,
 ) -> Embedded:
     """Embed items; those that cannot be read are left out and reported.
 
     Files are read and prepared by `workers` threads, by default one per core, while the encoder runs. A content that
     occurs twice is encoded once. Vectors go to `cache` (a folder; "user": see `default_cache`; None: no cache) as they
     are made, so that a run that was stopped goes on where it was. `progress` hears how many more items are done.
+    `content` gives the bytes of an image that is no file of its own, or raises ImageError.
 
     >>> from likelyshot.pretrained import callable_encoder
     >>> lengths = callable_encoder(lambda texts: [[len(text)] for text in texts], "length", kind="text")
@@ -58,7 +60,8 @@ def embed(
     """
     if workers is not None and workers < 1:
         raise InputError(f"expected at least 1 worker, but got {workers}: leave it out for one per core")
-    _check_kind(items, encoder)
+    if content is None or encoder.kind == "text":
+        _check_kind(items, encoder)
     threads = workers or os.cpu_count() or 1
     done = progress or (lambda n: None)
     store = Cache(default_cache() if cache == "user" else cache, encoder.digest, encoder.dim)
@@ -78,7 +81,7 @@ def embed(
         done(len(waiting))
         waiting.clear()
 
-    reads = _ahead(_Reader(encoder, store).read, items, threads, 2 * encoder.batch_size + threads)
+    reads = _ahead(_Reader(encoder, store, content or _file).read, items, threads, 2 * encoder.batch_size + threads)
     with contextlib.closing(store), contextlib.closing(reads):  # after an interrupt too
         for read in reads:
             keys.append(read.digest or f"item {len(keys)}")
@@ -117,15 +120,16 @@ class _Read:
 class _Reader:
     """Reads and prepares items, from several threads at once, each content once."""
 
-    def __init__(self, encoder: Encoder, store: Cache) -> None:
+    def __init__(self, encoder: Encoder, store: Cache, image: Callable[[Item], bytes]) -> None:
         self.encoder, self.store = encoder, store
+        self.content = image if encoder.kind == "image" else _text
         self.side: int | None = getattr(encoder, "side", None)
         self.seen: set[str] = set()
         self.lock = threading.Lock()
 
     def read(self, item: Item) -> _Read:
         try:
-            data = _content(item, self.encoder.kind)
+            data = self.content(item)
         except ImageError as error:
             return _Read("", error)
         digest = hashlib.sha256(data).hexdigest()
@@ -144,10 +148,12 @@ class _Reader:
             return _Read(digest, ImageError("cannot be prepared", f"{type(error).__name__}: {error}"))
 
 
-def _content(item: Item, kind: str) -> bytes:
-    if kind == "image":
-        assert item.path is not None
-        return read_bytes(item.path)
+def _file(item: Item) -> bytes:
+    assert item.path is not None
+    return read_bytes(item.path)
+
+
+def _text(item: Item) -> bytes:
     assert item.text is not None
     if not item.text.strip():
         raise ImageError("empty text")

@@ -60,9 +60,8 @@ def parameters(name: str, params: Mapping[str, Any]) -> dict[str, Any]:
     >>> parameters("conv4", {"widths": [8, 8, 8, 16]})
     {'widths': (8, 8, 8, 16), 'in_channels': 3}
     """
-    if name not in ENCODERS:
-        raise InputError(f"unknown encoder {name!r}: {nearest(str(name), ENCODERS)}")
-    keywords, kinds = inspect.signature(ENCODERS[name]).parameters, get_type_hints(ENCODERS[name])
+    builder = _builder(name)
+    keywords, kinds = inspect.signature(builder).parameters, get_type_hints(builder)
     for key in params:
         if key not in keywords:
             raise InputError(f"{name} has no parameter {key!r}: {nearest(str(key), keywords)}")
@@ -72,6 +71,27 @@ def parameters(name: str, params: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"{name} needs the parameter {key!r}: give it")
         complete[key] = _checked(name, key, params[key], kinds[key]) if key in params else keyword.default
     return complete
+
+
+def check_side(name: str, side: int) -> None:
+    """Refuse images that are too small for an encoder, by the side of the square that it sees.
+
+    >>> check_side("resnet12", 8)
+    Traceback (most recent call last):
+    likelyshot.errors.InputError: expected images of at least 16 pixels for resnet12, but got 8: raise data.size, ...
+    """
+    kind: type[Encoder] = get_type_hints(_builder(name))["return"]
+    if side < kind.smallest:
+        raise InputError(
+            f"expected images of at least {kind.smallest} pixels for {name}, but got {side}: raise data.size, or "
+            "choose another encoder"
+        )
+
+
+def _builder(name: str) -> Callable[..., Encoder]:
+    if name not in ENCODERS:
+        raise InputError(f"unknown encoder {name!r}: {nearest(str(name), ENCODERS)}")
+    return ENCODERS[name]
 
 
 def _checked(name: str, key: str, value: Any, kind: Any) -> Any:

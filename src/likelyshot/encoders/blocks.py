@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ class Encoder(nn.Module):
     """A network from images (n, c, h, w), or from vectors (n, d), to non-negative features (n, dim)."""
 
     dim: int  # the length of a feature vector
+    smallest: ClassVar[int] = 1  # the side of the smallest images that leave something of the last map
     name: str = ""  # the builder's name and its parameters, as `build` was given them
     params: Mapping[str, Any] = {}
 

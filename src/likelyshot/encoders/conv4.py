@@ -10,6 +10,8 @@ from likelyshot.encoders.blocks import Encoder, at_least, of_length, pooled, sta
 class Conv4(Encoder):
     """Four times convolution 3 x 3, BatchNorm, ReLU and maximum over 2 x 2; then the mean over the map."""
 
+    smallest = 16
+
     def __init__(self, widths: tuple[int, ...], in_channels: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
@@ -26,7 +28,7 @@ class Conv4(Encoder):
 
 
 def conv4(*, widths: tuple[int, ...] = (64, 64, 64, 64), in_channels: int = 3) -> Conv4:
-    """Build Conv4 (Vinyals et al., NeurIPS 2016), but with the mean over its last map; images of 16 pixels or more.
+    """Build Conv4 (Vinyals et al., NeurIPS 2016), but with the mean over its last map.
 
     >>> import torch
     >>> conv4(widths=(8, 8, 8, 16))(torch.rand(2, 3, 84, 84)).shape

@@ -36,6 +36,8 @@ class Layer(nn.Module):
 class DenseNet(Encoder):
     """A convolution of stride 1, four dense stages with halvings of map and width between them, BatchNorm and ReLU."""
 
+    smallest = 8
+
     def __init__(self, layers: tuple[int, ...], growth: int, stem: int, drop: float, in_channels: int) -> None:
         super().__init__()
         parts: list[nn.Module] = [nn.Conv2d(in_channels, stem, 3, padding=1, bias=False)]
@@ -66,8 +68,6 @@ def densenet121(
     in_channels: int = 3,
 ) -> DenseNet:
     """Build DenseNet121 (Huang et al., CVPR 2017) as in SimpleShot: no stride and no pooling in its stem.
-
-    Images of 8 pixels or more.
 
     >>> densenet121(layers=(1, 1, 2, 1), growth=4, stem=8)(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 10])

@@ -33,6 +33,8 @@ class Block(nn.Module):
 class ResNet12(Encoder):
     """Four blocks; the first two drop single values, the others squares of `dropblock_size`."""
 
+    smallest = 16
+
     def __init__(self, widths: tuple[int, ...], drop: float, dropblock_size: int, in_channels: int) -> None:
         super().__init__()
         drops = [dropout(drop), dropout(drop), DropBlock(drop, dropblock_size), DropBlock(drop, dropblock_size)]
@@ -54,7 +56,7 @@ def resnet12(
     dropblock_size: int = 5,
     in_channels: int = 3,
 ) -> ResNet12:
-    """Build ResNet12 as FEAT (Ye et al., CVPR 2020) has it, but with ReLU at its end; images of 16 pixels or more.
+    """Build ResNet12 as FEAT (Ye et al., CVPR 2020) has it, but with ReLU at its end.
 
     >>> import torch
     >>> resnet12(widths=(4, 8, 8, 16))(torch.rand(2, 3, 84, 84)).shape

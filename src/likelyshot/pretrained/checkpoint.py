@@ -16,14 +16,16 @@ def open_checkpoint(path: str, device: str = "cpu") -> FunctionEncoder:
     import torch
     from PIL import Image, ImageOps
 
-    from likelyshot.augment import centred
+    from likelyshot.augment import MEAN, STD, centred
     from likelyshot.checkpoints import load_encoder
+    from likelyshot.encoders import check_side
     from likelyshot.recipes import recipe_from
 
     encoder, kept = load_encoder(path)
     data = recipe_from(kept.facts["recipe"]).data
     if data.features:
         raise InputError(f"expected an encoder of images, but {path} is a head over features: classify features by it")
+    check_side(encoder.name, data.size)
     encoder = encoder.to(usable_device(device)).to(memory_format=torch.channels_last)  # type: ignore[call-overload,unused-ignore]
     stored = data.stored or data.size
 
@@ -32,10 +34,13 @@ def open_checkpoint(path: str, device: str = "cpu") -> FunctionEncoder:
         return torch.from_numpy(np.asarray(square).transpose(2, 0, 1).copy())
 
     def run(batch: list[Any]) -> Any:
-        images = centred(torch.stack(batch).to(device), size=data.size)
+        images = centred(torch.stack(batch).to(device), size=data.size, mean=data.mean, std=data.std)
         with torch.inference_mode():
             return encoder(images.contiguous(memory_format=torch.channels_last))
 
-    digest = identity(["checkpoint", encoder.name, f"{stored}", f"{data.size}"], kept.part("encoder"))
+    facts = ["checkpoint", encoder.name, f"{stored}", f"{data.size}"]
+    if (data.mean, data.std) != (MEAN, STD):  # models made before there was a choice know the digest without
+        facts.append(f"{data.mean} {data.std}")
+    digest = identity(facts, kept.part("encoder"))
     name = str(Path(path))
     return FunctionEncoder(name, digest, "image", encoder.dim, False, BATCH, transform, run, side=stored)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +12,23 @@ from likelyshot import encoders
 from likelyshot.checkpoints import Checkpoint, load_checkpoint, load_encoder, restore_module
 from likelyshot.encoders.blocks import Encoder
 from likelyshot.errors import InputError
-from likelyshot.extraction import Pool, encode, open_data, open_pool, save_splits
+from likelyshot.extraction import Pool, Progress, encode, open_data, open_pool, save_splits
 from likelyshot.features import Base, Features
 from likelyshot.files import output_folder, write_json
-from likelyshot.recipes import Recipe
+from likelyshot.recipes import Recipe, recipe_from
 from likelyshot.results import environment
 from likelyshot.training.finetune import finetuning
 from likelyshot.training.keeper import Surroundings, View
 from likelyshot.training.log import Log
 from likelyshot.training.loop import train_stage
+from likelyshot.training.machines import (
+    ONE_MACHINE,
+    Machines,
+    check_synchronised,
+    first_alone,
+    start_fabric,
+    synchronised,
+)
 from likelyshot.training.pretrain import pretraining
 from likelyshot.training.seeds import derived
 from likelyshot.training.stage import Stage
@@ -31,23 +38,18 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 #: What may differ between a run and its continuation: where things are, and how often they are noted.
-FREE = {"run.output", "run.checkpoint_seconds", "run.log_steps", "data.path", "data.features", "encoder.weights"}
+FREE = {
+    "run.output",
+    "run.checkpoint_seconds",
+    "run.log_steps",
+    "data.path",
+    "data.features",
+    "data.cache",
+    "encoder.weights",
+}
 
 Say = Callable[[str], None]
 Show = Callable[[View], None]
-
-
-@dataclass(frozen=True)
-class Machines:
-    """Where a run takes place, in the words of Lightning Fabric."""
-
-    accelerator: str = "auto"
-    devices: int | str = 1  # a number, or "auto" for all
-    num_nodes: int = 1
-    strategy: str = "auto"
-
-
-ONE_MACHINE = Machines()
 
 
 def train(
@@ -65,13 +67,16 @@ def train(
     had never stopped. `stop` is asked after every step: if it says yes, a checkpoint is saved and Stopped raised.
     """
     fabric = start_fabric(machines, recipe.run.precision)
+    check_synchronised(recipe.run.sync_batchnorm, fabric.world_size, fabric.device)
+    if not recipe.data.features:
+        encoders.check_side(recipe.encoder.name, recipe.data.size)
     folder = output_folder(recipe.run.output, make=False)
     last = _find_last(folder, recipe, resume)
     fabric.barrier()  # before the first process writes there
     if not fabric.is_global_zero:
         say, show = (lambda what: None), (lambda view: None)
     say("reading the data")
-    pools = {split: _open(recipe, split, fabric.device) for split in ("train", "val")}
+    pools = _open_pools(recipe, fabric, say)
     _check_test(recipe)
     facts = {"recipe": recipe.to_dict(), "classes": list(pools["train"].classes), "images": len(pools["train"])}
     if last is not None and any(last.facts.get(key) != facts[key] for key in ("classes", "images")):
@@ -80,7 +85,8 @@ def train(
     chosen = [(recipe.pretrain, pretraining), (recipe.finetune, finetuning)]
     makers = [make for settings, make in chosen if settings.epochs]
     stages = [
-        make(recipe, start_encoder(recipe, pools["train"], fresh=last is None), pools["train"]) for make in makers
+        make(recipe, start_encoder(recipe, pools["train"], fabric.world_size, fresh=last is None), pools["train"])
+        for make in makers
     ]
     for stage in stages:
         _check_share(stage, recipe, fabric.world_size)
@@ -115,30 +121,7 @@ def train(
     return summary
 
 
-def start_fabric(machines: Machines, precision: str) -> Fabric:
-    """Start the processes, and find out which one this is."""
-    try:
-        from lightning_fabric import Fabric
-    except ImportError:
-        raise InputError("training needs lightning-fabric: pip install 'likelyshot[train]'") from None
-    if precision == "auto":
-        on_cuda = machines.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
-        precision = "bf16" if on_cuda and torch.cuda.is_bf16_supported() else "32"
-    try:
-        fabric = Fabric(
-            accelerator=machines.accelerator,
-            devices=machines.devices,
-            num_nodes=machines.num_nodes,
-            strategy=machines.strategy,
-            precision="bf16-mixed" if precision == "bf16" else "32-true",
-        )
-    except (ValueError, RuntimeError, TypeError) as error:
-        raise InputError(f"expected devices of this machine, but {str(error)[:200]!r}: check --devices") from None
-    fabric.launch()
-    return fabric
-
-
-def start_encoder(recipe: Recipe, train: Pool, *, fresh: bool) -> Encoder:
+def start_encoder(recipe: Recipe, train: Pool, world: int, *, fresh: bool) -> Encoder:
     """Build the encoder, with the weights that a fresh run starts from."""
     params = dict(recipe.encoder.params)
     if train.data.ndim == 2:
@@ -147,7 +130,7 @@ def start_encoder(recipe: Recipe, train: Pool, *, fresh: bool) -> Encoder:
     if recipe.encoder.weights and fresh:
         given = load_checkpoint(recipe.encoder.weights)
         restore_module(encoder, given.part("encoder"), recipe.encoder.weights)
-    return _laid_out(encoder, train)
+    return _laid_out(synchronised(encoder, world) if recipe.run.sync_batchnorm else encoder, train)
 
 
 def _laid_out(encoder: Encoder, pool: Pool) -> Encoder:
@@ -157,8 +140,23 @@ def _laid_out(encoder: Encoder, pool: Pool) -> Encoder:
     return encoder
 
 
-def _open(recipe: Recipe, split: str, device: torch.device) -> Pool:
-    return open_pool(recipe.data, split, augmentation=recipe.augmentation, device=device)
+def _open_pools(recipe: Recipe, fabric: Fabric, say: Say) -> dict[str, Pool]:
+    """Read the training and validation classes; where they go to a file, the first process writes it."""
+    count = 0
+
+    def progress(done: int) -> None:
+        nonlocal count
+        count += done
+        say(f"reading the data, {count:,} images")
+
+    def read() -> dict[str, Pool]:
+        return {split: _open(recipe, split, fabric.device, progress) for split in ("train", "val")}
+
+    return first_alone(fabric, read) if recipe.data.cache else read()
+
+
+def _open(recipe: Recipe, split: str, device: torch.device, progress: Progress | None = None) -> Pool:
+    return open_pool(recipe.data, split, augmentation=recipe.augmentation, device=device, progress=progress)
 
 
 def _find_last(folder: Path, recipe: Recipe, resume: bool) -> Checkpoint | None:
@@ -171,7 +169,8 @@ def _find_last(folder: Path, recipe: Recipe, resume: bool) -> Checkpoint | None:
             "another folder with --set run.output=FOLDER"
         )
     last = load_checkpoint(path)
-    before, now = _flat(dict(last.facts["recipe"])), _flat(recipe.to_dict())
+    # a run of an earlier version knows fewer keys: what they stand at by default is what it did
+    before, now = _flat(recipe_from(last.facts["recipe"]).to_dict()), _flat(recipe.to_dict())
     changed = sorted(key for key in {*before, *now} - FREE if before.get(key) != now.get(key))
     if changed:
         key = changed[0]
