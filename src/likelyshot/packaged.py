@@ -1,4 +1,4 @@
-"""The features that come with the package: the only place that says which they are."""
+"""The features and encoders that come with the package: the only place that says which they are."""
 
 from __future__ import annotations
 
@@ -11,3 +11,5 @@ NETWORKS = {
 }
 #: Where one network is asked for.
 PACKAGED = NETWORKS["mll"]
+#: Trained encoders by name (made by tools/package_encoder.py).
+ENCODERS = {"conv4_cifar_fs": Path(__file__).parent / "data" / "conv4_cifar_fs.safetensors"}

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from likelyshot.datasets import batches, decoded, open_images
+from likelyshot.datasets import decoded, open_images
 from likelyshot.errors import InputError
 
 
@@ -70,32 +70,6 @@ def test_an_archive_has_the_pixels_of_the_folder(folder, tmp_path):
     assert torch.equal(decoded(open_images(tmp_path / "a.zip"), 7).pixels, decoded(open_images(folder), 7).pixels)
 
 
-def test_batches_follow_the_order(folder):
-    images = open_images(folder)
-    whole = decoded(images, 7)
-    order = torch.randperm(150, generator=torch.Generator().manual_seed(0)).split(16)
-    for workers in (1, 3):
-        read = list(batches(images, 7, [rows.tolist() for rows in order], workers=workers))
-        assert len(read) == len(order)
-        for rows, (pixels, labels) in zip(order, read, strict=True):
-            assert torch.equal(pixels, whole.pixels[rows])
-            assert torch.equal(labels, whole.labels[rows])
-
-
-def test_batches_can_be_left_early_and_are_read_only_a_little_ahead(folder):
-    asked = []
-
-    def order():
-        for i in range(100_000):
-            asked.append(i)
-            yield [i % 150]
-
-    reader = batches(open_images(folder), 7, order(), workers=2)
-    next(reader)
-    reader.close()
-    assert len(asked) < 10
-
-
 def test_unreadable_images_are_reported_together(folder):
     files = sorted(folder.rglob("*.png"))
     for path in files[:12]:
@@ -105,8 +79,6 @@ def test_unreadable_images_are_reported_together(folder):
         decoded(open_images(folder), 7)
     assert str(caught.value).count(".png'") == 10
     assert "and 3 more" in str(caught.value)
-    with pytest.raises(InputError, match=r"1 that are not, 'a/000\.png'"):
-        list(batches(open_images(folder), 7, [[100, 101], [102, 0]]))
 
 
 def test_unreadable_images_are_skipped_if_asked(folder):
@@ -123,10 +95,6 @@ def test_unreadable_images_are_skipped_if_asked(folder):
     assert torch.equal(out.labels, whole.labels[kept])
     assert [problem.name for problem in out.problems] == [names[3], names[70], names[71]]
     assert out.problems[0].kind == "empty file"
-    (pixels, labels), (none, _) = batches(images, 7, [[2, 3, 4, 70], [3]])
-    assert torch.equal(pixels, whole.pixels[[2, 4]])
-    assert torch.equal(labels, whole.labels[[2, 4]])
-    assert len(none) == 0
 
 
 def test_a_set_without_any_readable_image_is_refused(tmp_path):

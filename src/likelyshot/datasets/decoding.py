@@ -1,4 +1,4 @@
-"""Pixels of a data set: all in memory, handed over a few at a time, or batch by batch."""
+"""Pixels of a data set: all in memory, or handed over a few at a time."""
 
 from __future__ import annotations
 
@@ -95,24 +95,6 @@ def without(images: ImageSet, pixels: Tensor, problems: Mapping[int, Problem]) -
     kept = torch.ones(len(images), dtype=torch.bool)
     kept[list(problems)] = False
     return Decoded(pixels, images.labels[kept], images.classes, tuple(problems.values()))
-
-
-def batches(
-    images: ImageSet, size: int, order: Iterable[Sequence[int]], *, workers: int | None = None
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Read a data set batch by batch, in the given order, ahead of what is asked for.
-
-    Yields pixels (b, 3, size, size) uint8 and labels (b,) for each sequence of positions in `order`, without the
-    unreadable ones if the set says so.
-    """
-
-    def read(batch: Sequence[int]) -> tuple[Tensor, Tensor]:
-        rows, problems = _read(images, batch, size)
-        report(problems.values(), images)
-        positions = torch.tensor([i for i in batch if i not in problems], dtype=torch.int64)
-        return torch.from_numpy(rows), images.labels[positions]
-
-    yield from _in_threads(read, order, workers)
 
 
 def check_size(size: int) -> None:

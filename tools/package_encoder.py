@@ -1,0 +1,27 @@
+"""Make the packaged encoder: the Conv4 that recipes/cifar_fs_conv4_mll.toml gives, without its training's paths.
+
+python tools/package_encoder.py runs/cifar_fs_conv4_mll/best.safetensors
+"""
+
+from __future__ import annotations
+
+import sys
+
+from likelyshot.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from likelyshot.packaged import ENCODERS
+from likelyshot.recipes import load_recipe
+
+
+def main(source: str) -> None:
+    """Copy the encoder's weights; its recipe keeps the paths that the file of the recipe has."""
+    kept = load_checkpoint(source)
+    recipe, plain = dict(kept.facts["recipe"]), load_recipe("recipes/cifar_fs_conv4_mll.toml", []).to_dict()
+    for table, key in (("data", "path"), ("encoder", "weights"), ("run", "output")):
+        recipe[table] = {**recipe[table], key: plain[table][key]}
+    tensors = {name: value for name, value in kept.tensors.items() if name.startswith("encoder.")}
+    path = save_checkpoint(ENCODERS["conv4_cifar_fs"], Checkpoint(tensors, {**kept.facts, "recipe": recipe}))
+    print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
