@@ -134,8 +134,9 @@ def test_the_page_says_how_to_repeat_it(data):
     tasks, features, methods = page.sections[-1].parts
     assert tasks.rows[0][1:4] == ["7", "200", "first 200"]
     assert "file: " + LINK in features.rows[0][1]
-    assert methods.rows[0][1].startswith("lambda_max=40.0, long=xxx")
-    assert len(methods.rows[0][1]) < 400
+    assert LINK in methods.rows[0][1]
+    assert methods.rows[0][2].startswith("lambda_max=40.0, long=xxx")
+    assert len(methods.rows[0][2]) < 400
 
 
 def test_charts_say_what_the_data_say(data):
