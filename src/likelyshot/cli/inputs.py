@@ -179,6 +179,6 @@ def references(results: Sequence[Result]) -> list[Result]:
 def title(features: Features | Sequence[Features]) -> str:
     """Name features for a table."""
     sets = [features] if isinstance(features, Features) else features
-    files = " + ".join(one.source.get("file", "features") for one in sets)
+    files = " + ".join(dict.fromkeys(one.source.get("file", "features") for one in sets))
     split = sets[0].source.get("split")
     return f"{files} ({split})" if split else files
