@@ -20,7 +20,7 @@ NAMES = {
     "mll": "MLL",
     "mll_transductive": "MLL, transductive",
     "combined": "Combined",
-    "protonet": "ProtoNet, raw features",
+    "protonet": "ProtoNet, not normalised",
     "simpleshot": "SimpleShot",
     "matching": "Matching",
     "baseline": "Baseline",
