@@ -19,7 +19,7 @@ def reproduce(
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
     full: Annotated[
-        bool, typer.Option("--full", help="Every method, at four degrees of imbalance: over an hour on two cores.")
+        bool, typer.Option("--full", help="Every method, at four degrees of imbalance: over half an hour on two cores.")
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute finished cells anew.")] = False,
     as_json: JsonOption = False,
