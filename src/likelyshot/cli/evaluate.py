@@ -102,18 +102,8 @@ def evaluate(
             metrics=params.get("combined", {}).get("metrics"),
             shared=Statistics(calibration=known, seed=seed, device=device),
         )
-        drawn = [
-            inputs.draw(
-                networks.members[0].features,
-                tasks,
-                ways,
-                count,
-                inputs.plan(query, alpha, total, per_class),
-                seed,
-                overlap,
-            )
-            for count in dict.fromkeys(shots)
-        ]
+        plan = inputs.plan(query, alpha, total, per_class)
+        drawn = inputs.draw(networks, tasks, ways, shots, plan, seed, overlap)
         if output is not None:
             output_folder(output, make=False)
         fitting = min(TEMPERATURE_TASKS, tasks) if networks.members[-1].validation is not None else 0
@@ -157,9 +147,8 @@ def evaluate(
             write_report_page(folder / "report.html", data, command=shlex.join(["likelyshot", *sys.argv[1:]]))
     for sample in drawn:
         mine = [result for result in results if result.config["shots"] == sample.shots]
-        plan = inputs.plan(query, alpha, total, per_class).describe()
         files = inputs.title([one.features for one in networks.members])
-        title = f"{files}: {ways}-way {sample.shots}-shot, {plan}, {tasks:,} tasks"
+        title = f"{files}: {ways}-way {sample.shots}-shot, {plan.describe()}, {tasks:,} tasks"
         screen.print(evaluation_table(title, mine, inputs.references(mine)))
     if output is not None:
         said = f"Results, configuration and report.html, a page about them: {output}"

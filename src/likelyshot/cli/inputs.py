@@ -147,25 +147,29 @@ def _base(path: Path, base: Path | None, rectify: bool) -> Base | None:
 
 
 def draw(
-    features: Features,
+    networks: Networks,
     n_tasks: int,
     ways: int,
-    shots: int,
+    shots: Sequence[int],
     query: Balanced | Dirichlet,
     seed: int,
     overlap: bool,
-) -> Tasks:
-    """Sample tasks from features."""
-    return sample_tasks(
-        features.labels,
-        n_tasks=n_tasks,
-        ways=ways,
-        shots=shots,
-        query=query,
-        seed=seed,
-        overlap=overlap,
-        classes=features.classes,
-    )
+) -> list[Tasks]:
+    """Sample tasks for every number of shots; all networks have the same labels."""
+    features = networks.members[0].features
+    return [
+        sample_tasks(
+            features.labels,
+            n_tasks=n_tasks,
+            ways=ways,
+            shots=count,
+            query=query,
+            seed=seed,
+            overlap=overlap,
+            classes=features.classes,
+        )
+        for count in dict.fromkeys(shots)
+    ]
 
 
 def references(results: Sequence[Result]) -> list[Result]:

@@ -85,7 +85,7 @@ def sweep(
         inputs.check_device(device)
         grids = inputs.grids(names[0], grid or ["lambda_max=10:100:10"])
         fixed = inputs.params(names, param or [], normalise)[names[0]]
-        held = features is None or not features or "val" in splits(features[0])
+        held = not features or "val" in splits(features[0])
         networks = inputs.networks(
             features,
             split or ("val" if held else None),
@@ -97,18 +97,8 @@ def sweep(
             shared=Statistics(seed=seed, device=device),
         )
         chosen, statistics = networks.of(names[0])
-        drawn = [
-            inputs.draw(
-                networks.members[0].features,
-                tasks,
-                ways,
-                count,
-                inputs.plan(query, alpha, total, per_class),
-                seed,
-                overlap,
-            )
-            for count in dict.fromkeys(shots)
-        ]
+        plan = inputs.plan(query, alpha, total, per_class)
+        drawn = inputs.draw(networks, tasks, ways, shots, plan, seed, overlap)
         output_folder(output, make=False)
         points = 1
         for values in grids.values():
@@ -128,8 +118,7 @@ def sweep(
         folder = output_folder(output)
         swept.save(folder / "sweep.json", sys.argv[1:])
         draw_sweep(swept, folder / "sweep.svg")
-    plan = inputs.plan(query, alpha, total, per_class).describe()
-    screen.print(sweep_table(f"{names[0]} on {inputs.title(chosen)}: {plan}", swept))
+    screen.print(sweep_table(f"{names[0]} on {inputs.title(chosen)}: {plan.describe()}", swept))
     best = ", ".join(f"{key} = {value}" for key, value in swept.best().items())
     screen.print(f"Best over the shots: {best}. Saved: {folder}/sweep.json and sweep.svg", soft_wrap=True)
     if as_json:
