@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
@@ -51,6 +52,12 @@ def test_other_settings_or_fresh_compute_anew(small, tmp_path):
     assert module.reproduce(tmp_path, n_tasks=10, seed=1).reused == 0
     assert module.reproduce(tmp_path, n_tasks=10, seed=1, fresh=True).reused == 0
     assert module.reproduce(tmp_path, n_tasks=10, seed=1).reused == CELLS
+
+
+def test_a_new_default_of_a_method_computes_its_cells_anew(small, tmp_path, monkeypatch):
+    module.reproduce(tmp_path, n_tasks=10)
+    monkeypatch.setitem(METHODS, "laplacianshot", functools.partial(METHODS["laplacianshot"], lam=0.5))
+    assert module.reproduce(tmp_path, n_tasks=10).reused == CELLS - len(module.SHOTS)
 
 
 def test_stopped_in_the_middle_it_goes_on(small, tmp_path, monkeypatch):

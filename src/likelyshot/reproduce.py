@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -226,7 +227,7 @@ def _identity(name: str, params: Params, tasks: Tasks, networks: Networks) -> di
     """What a cell's figures follow from: if all of it is the same, so are they."""
     return {
         "method": name,
-        "params": dict(params),
+        "params": {**parameters(name), **params},
         "tasks": tasks.digest,
         "validation": [_about(one.validation).get("digest") for one in networks.members],
         "test": networks.digests,
@@ -239,4 +240,4 @@ def _finished(path: Path, wanted: dict[str, Any]) -> Result | None:
         result = Result.load(path)
     except InputError:
         return None
-    return result if result.config.get("cell") == wanted else None
+    return result if json.dumps(result.config.get("cell")) == json.dumps(wanted) else None

@@ -32,7 +32,7 @@ def sample(seed, labels, queries=30, dim=16, noise=0.35, ways=4):
     return noisy(labels), labels, noisy(truth)
 
 
-def oracle(support, labels, query, ways, lam=75.0, tau=60.0, iterations=100):
+def oracle(support, labels, query, ways, lam=75.0, tau=100.0, iterations=100):
     """The three updates, one query and one class at a time, on the vectors themselves."""
     support, query = ([row / np.linalg.norm(row) for row in x.numpy()] for x in (support, query))
     w = [

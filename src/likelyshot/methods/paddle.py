@@ -18,7 +18,7 @@ def paddle(
     *,
     n_ways: int,
     lam: float = 75.0,
-    tau: float = 60.0,
+    tau: float = 100.0,
     iterations: int = 100,
     normalise: bool = True,
 ) -> Tensor:
@@ -30,7 +30,7 @@ def paddle(
     The scores are l after the last update; 0 iterations are the nearest prototype. An empty class has v = log 1e-6 + 1,
     as in the released code; one without support begins at the origin. tau is ours: the published formula has none, and
     the released code divides raw features by their range among the queries: one that is zero in nearly all of them
-    blows up. Here z is of unit length instead; tau was chosen on the validation classes of CUB (60 to 150 are alike).
+    blows up. Here z is of unit length instead; tau was chosen on the validation classes of CUB (100 to 150 are alike).
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
 
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.9], [1.0, 0.7], [1.0, 0.8]])
@@ -40,7 +40,7 @@ def paddle(
     if not 0 <= lam < float("inf"):
         raise InputError(f"lam must be 0 or a positive finite number, got {lam}: 75 is published, for 75 queries")
     if not 0 < tau < float("inf"):
-        raise InputError(f"tau must be a positive finite number, got {tau}: 60 suits features of unit length")
+        raise InputError(f"tau must be a positive finite number, got {tau}: 100 suits features of unit length")
     if iterations < 0:
         raise InputError(f"iterations must be 0 or more, got {iterations}: 100 are customary")
     support, query = prepare(support, query, normalise)
