@@ -46,8 +46,8 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     """Read a checkpoint to the CPU; a foreign, truncated or altered file is refused."""
     path = Path(path)
     if not path.is_file():
-        got = "a folder" if path.is_dir() else "nothing is there"
-        raise InputError(f"expected a checkpoint at {path}, but {got}: check the path")
+        found = "it is a folder" if path.is_dir() else "nothing is there"
+        raise InputError(f"expected a checkpoint at {path}, but {found}: check the path")
     try:
         with safe_open(path, framework="pt") as file:
             notes = file.metadata() or {}

@@ -77,8 +77,8 @@ def reading(path: Path) -> Iterator[None]:
 def open_features(path: Path) -> _File:
     """Leave a file to the reader of its extension, unless it begins like one of another kind."""
     if not path.is_file():
-        got = "a folder" if path.is_dir() else "nothing is there"
-        raise InputError(f"expected a file of features, but got {got} ({path}): check the path")
+        found = "it is a folder" if path.is_dir() else "nothing is there"
+        raise InputError(f"expected a file of features at {path}, but {found}: check the path")
     with path.open("rb") as file:
         head = file.read(9)
     if not head:

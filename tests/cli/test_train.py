@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -91,6 +92,28 @@ def test_train_then_extract_then_evaluate(run, recipe, tmp_path):
     assert not json.loads(out)["computed"]
     code, out, err = run("evaluate", tmp_path / "run" / "features.safetensors", "--ways", 3, "--tasks", 5, "--total", 9)
     assert code == 0, err
+
+
+def test_torchrun_starts_processes_that_give_the_losses_of_one(run, recipe, tmp_path):
+    changes = ("--set", "finetune.episodes_per_step=2", "--set", "finetune.episodes=6", "--set", "run.log_steps=1")
+    launched = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+            *("-m", "likelyshot", "train", str(recipe), *changes, "--set", f"run.output={tmp_path / 'two'}"),
+            *("--accelerator", "cpu", "--devices", "2", "--strategy", "ddp", "--json"),
+        ],
+        capture_output=True,
+        timeout=180,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert launched.returncode == 0, launched.stderr.decode()
+    assert json.loads(launched.stdout)["parameters"] == 12 * 8 + 8  # reported once, by the first process
+    assert run("train", recipe, *changes, "--accelerator", "cpu")[0] == 0
+    logs = ((tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("run", "two"))
+    losses = [[line["loss"] for line in map(json.loads, log) if line["event"] == "step"] for log in logs]
+    assert len(losses[0]) == 2 * 3
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
 def test_a_second_run_needs_resume(run, recipe):
