@@ -10,20 +10,9 @@ from sklearn.preprocessing import normalize
 from likelyshot.errors import InputError
 from likelyshot.methods.bd_cspn import bd_cspn
 from likelyshot.methods.simpleshot import simpleshot
+from made_tasks import signed
 
 MEAN = torch.full((8,), 0.3, dtype=torch.float64)
-
-
-def sample(seed, labels, queries=(9, 1, 6, 4), dim=8, noise=0.4):
-    """A task with so many queries of each class."""
-    generator = torch.Generator().manual_seed(seed)
-    labels, truth = torch.as_tensor(labels), torch.arange(len(queries)).repeat_interleave(torch.tensor(queries))
-    centres = torch.rand(len(queries), dim, generator=generator, dtype=torch.float64)
-
-    def noisy(rows):
-        return centres[rows] + noise * torch.randn(len(rows), dim, generator=generator, dtype=torch.float64)
-
-    return noisy(labels), labels, noisy(truth)
 
 
 def oracle(support, labels, query, ways, tau=10.0):
@@ -54,7 +43,7 @@ TASKS = {
 @pytest.mark.parametrize("labels", TASKS.values(), ids=TASKS)
 @pytest.mark.parametrize("params", [{}, {"tau": 0.0}, {"tau": 50.0}], ids=str)
 def test_a_batch_equals_the_definition_task_by_task(labels, params):
-    tasks = [sample(seed, list(labels)) for seed in range(6)]
+    tasks = [signed(seed, list(labels)) for seed in range(6)]
     support, labels, query = (torch.stack(parts) for parts in zip(*tasks, strict=True))
     scores = bd_cspn(support, labels, query, n_ways=4, base_mean=MEAN, **params)
     for i, task in enumerate(tasks):
@@ -81,20 +70,20 @@ def test_a_pseudo_class_without_a_sample_keeps_its_prototype():
 
 
 def test_the_oracle_sees_empty_pseudo_classes_too():
-    counts = [oracle(*sample(seed, TASKS["an empty class"]), 4)[1] for seed in range(6)]
+    counts = [oracle(*signed(seed, TASKS["an empty class"]), 4)[1] for seed in range(6)]
     assert any(0 in count for count in counts)
 
 
 def test_a_sample_that_ties_belongs_to_every_class_that_it_ties_for():
     """Classes with the same support stay interchangeable, whatever their numbers."""
-    support, labels, query = sample(0, [0, 1, 2, 3])
+    support, labels, query = signed(0, [0, 1, 2, 3])
     support[1] = support[0]
     scores = bd_cspn(support, labels, query, n_ways=4, base_mean=MEAN)
     torch.testing.assert_close(scores[:, 0], scores[:, 1])
 
 
 def test_identical_queries_queries_equal_to_support_one_query_and_the_mean_itself():
-    support, labels, query = sample(3, [0, 1, 2, 3])
+    support, labels, query = signed(3, [0, 1, 2, 3])
     for queries in (
         query[:1].expand(30, 8),
         support,
@@ -113,12 +102,12 @@ def test_identical_queries_queries_equal_to_support_one_query_and_the_mean_itsel
 
 
 def test_twenty_ways_and_fifty_shots():
-    task = sample(4, list(range(20)) * 50, queries=(2,) * 20)
+    task = signed(4, list(range(20)) * 50, queries=(2,) * 20)
     np.testing.assert_allclose(bd_cspn(*task, n_ways=20, base_mean=MEAN), oracle(*task, 20)[0], rtol=1e-9, atol=1e-9)
 
 
 def test_single_precision_stays_near_double():
-    support, labels, query = sample(5, [*range(4)] * 5)
+    support, labels, query = signed(5, [*range(4)] * 5)
     single = bd_cspn(support.float(), labels, query.float(), n_ways=4, base_mean=MEAN.float())
     assert single.dtype == torch.float32
     torch.testing.assert_close(
@@ -127,7 +116,7 @@ def test_single_precision_stays_near_double():
 
 
 def test_the_support_may_be_shared_by_many_query_sets():
-    support, labels, query = sample(5, [0, 1, 2, 3])
+    support, labels, query = signed(5, [0, 1, 2, 3])
     queries = torch.stack([query, query[:1].expand_as(query)])
     scores = bd_cspn(support, labels, queries, n_ways=4, base_mean=MEAN)
     torch.testing.assert_close(scores[1], bd_cspn(support, labels, queries[1], n_ways=4, base_mean=MEAN))
@@ -136,9 +125,9 @@ def test_the_support_may_be_shared_by_many_query_sets():
 @pytest.mark.parametrize("tau", [-1.0, float("inf"), float("nan")])
 def test_a_nonsense_temperature_is_refused(tau):
     with pytest.raises(InputError, match=r"tau must .*the paper uses 10"):
-        bd_cspn(*sample(0, [0, 1, 2, 3]), n_ways=4, base_mean=MEAN, tau=tau)
+        bd_cspn(*signed(0, [0, 1, 2, 3]), n_ways=4, base_mean=MEAN, tau=tau)
 
 
 def test_a_mean_of_another_encoder_is_refused():
     with pytest.raises(InputError, match="base mean of 8 numbers"):
-        bd_cspn(*sample(0, [0, 1, 2, 3]), n_ways=4, base_mean=MEAN[:-1])
+        bd_cspn(*signed(0, [0, 1, 2, 3]), n_ways=4, base_mean=MEAN[:-1])

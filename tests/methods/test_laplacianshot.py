@@ -11,20 +11,9 @@ from likelyshot.errors import InputError
 from likelyshot.functional.neighbours import nearest_neighbours
 from likelyshot.methods.laplacianshot import laplacianshot
 from likelyshot.methods.simpleshot import simpleshot
+from made_tasks import signed
 
 MEAN = torch.full((8,), 0.3, dtype=torch.float64)
-
-
-def sample(seed, labels, queries=(9, 1, 6, 4), dim=8, noise=0.5):
-    """A task with so many queries of each class."""
-    generator = torch.Generator().manual_seed(seed)
-    labels, truth = torch.as_tensor(labels), torch.arange(len(queries)).repeat_interleave(torch.tensor(queries))
-    centres = torch.rand(len(queries), dim, generator=generator, dtype=torch.float64)
-
-    def noisy(rows):
-        return centres[rows] + noise * torch.randn(len(rows), dim, generator=generator, dtype=torch.float64)
-
-    return noisy(labels), labels, noisy(truth)
 
 
 def oracle(support, labels, query, ways, lam=0.7, k=3, iterations=20, tolerance=1e-6):
@@ -58,7 +47,7 @@ TASKS = {
     "params", [{}, {"lam": 1.5}, {"neighbours": 6}, {"iterations": 2}, {"tolerance": 1e-2}], ids=str
 )
 def test_a_batch_equals_the_algorithm_task_by_task(labels, params):
-    tasks = [sample(seed, list(labels)) for seed in range(6)]
+    tasks = [signed(seed, list(labels)) for seed in range(6)]
     support, labels, query = (torch.stack(parts) for parts in zip(*tasks, strict=True))
     scores = laplacianshot(support, labels, query, n_ways=4, base_mean=MEAN, **params)
     renamed = {"k" if key == "neighbours" else key: value for key, value in params.items()}
@@ -67,7 +56,7 @@ def test_a_batch_equals_the_algorithm_task_by_task(labels, params):
 
 
 def test_every_task_stops_on_its_own():
-    tasks = [sample(seed, [0, 1, 2, 3]) for seed in range(6)]
+    tasks = [signed(seed, [0, 1, 2, 3]) for seed in range(6)]
     lengths = {len(oracle(*task, 4, tolerance=1e-4)[1]) for task in tasks}
     assert len(lengths) > 1
     assert max(lengths) < 20
@@ -90,13 +79,13 @@ def test_by_hand():
 
 @pytest.mark.parametrize("off", [{"iterations": 0}, {"lam": 0.0}, {"neighbours": 1}], ids=str)
 def test_without_neighbours_it_is_simpleshot(off):
-    task = sample(0, [0, 1, 2, 3, 3])
+    task = signed(0, [0, 1, 2, 3, 3])
     scores = laplacianshot(*task, n_ways=4, base_mean=MEAN, **off)
     torch.testing.assert_close(scores, simpleshot(*task, n_ways=4, base_mean=MEAN).log_softmax(-1))
 
 
 def test_scores_are_log_probabilities_and_the_energy_falls():
-    task = sample(1, [0, 1, 2, 3])
+    task = signed(1, [0, 1, 2, 3])
     scores = laplacianshot(*task, n_ways=4, base_mean=MEAN)
     torch.testing.assert_close(scores.exp().sum(-1), torch.ones(20, dtype=torch.float64))
     _, energies = oracle(*task, 4)
@@ -112,7 +101,7 @@ def test_the_graph_is_not_symmetrised():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_duplicated_queries_have_equal_scores_in_any_order(dtype):
-    support, labels, query = sample(2, [0, 1, 2, 3])
+    support, labels, query = signed(2, [0, 1, 2, 3])
     query = query[[0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, *range(3, 20)]]
     support, query, mean = support.to(dtype), query.to(dtype), MEAN.to(dtype)
     scores = laplacianshot(support, labels, query, n_ways=4, base_mean=mean)
@@ -125,7 +114,7 @@ def test_duplicated_queries_have_equal_scores_in_any_order(dtype):
 
 
 def test_identical_queries_queries_equal_to_support_one_query_and_two():
-    support, labels, query = sample(3, [0, 1, 2, 3])
+    support, labels, query = signed(3, [0, 1, 2, 3])
     for queries in (
         query[:1].expand(30, 8),
         support,
@@ -143,13 +132,13 @@ def test_identical_queries_queries_equal_to_support_one_query_and_two():
 
 
 def test_twenty_ways_and_fifty_shots():
-    task = sample(4, list(range(20)) * 50, queries=(2,) * 20)
+    task = signed(4, list(range(20)) * 50, queries=(2,) * 20)
     scores = laplacianshot(*task, n_ways=20, base_mean=MEAN)
     np.testing.assert_allclose(scores, oracle(*task, 20)[0], rtol=1e-9)
 
 
 def test_the_support_may_be_shared_by_many_query_sets():
-    support, labels, query = sample(5, [0, 1, 2, 3])
+    support, labels, query = signed(5, [0, 1, 2, 3])
     queries = torch.stack([query, query.flip(0)])
     scores = laplacianshot(support, labels, queries, n_ways=4, base_mean=MEAN)
     torch.testing.assert_close(scores[0], laplacianshot(support, labels, query, n_ways=4, base_mean=MEAN))
@@ -163,9 +152,9 @@ def test_the_support_may_be_shared_by_many_query_sets():
 )
 def test_nonsense_parameters_are_refused(bad):
     with pytest.raises(InputError, match=f"{next(iter(bad))} must .*the paper uses"):
-        laplacianshot(*sample(0, [0, 1, 2, 3]), n_ways=4, base_mean=MEAN, **bad)
+        laplacianshot(*signed(0, [0, 1, 2, 3]), n_ways=4, base_mean=MEAN, **bad)
 
 
 def test_a_mean_of_another_encoder_is_refused():
     with pytest.raises(InputError, match="base mean of 8 numbers"):
-        laplacianshot(*sample(0, [0, 1, 2, 3]), n_ways=4, base_mean=MEAN[:-1])
+        laplacianshot(*signed(0, [0, 1, 2, 3]), n_ways=4, base_mean=MEAN[:-1])

@@ -6,21 +6,7 @@ import torch
 
 from likelyshot.errors import InputError
 from likelyshot.methods.protolp import protolp
-
-
-def sample(seed, ways=4, shots=2, queries=24, dim=60, absent=None):
-    """Draw a task; `shots` may be a list, one number per class; the queries are imbalanced."""
-    generator = torch.Generator().manual_seed(seed)
-    centres = torch.rand(ways, dim, generator=generator, dtype=torch.float64) ** 2
-    shots = torch.tensor([shots] * ways if isinstance(shots, int) else shots)
-    labels = torch.arange(ways).repeat_interleave(shots)
-    truth = (torch.rand(queries, generator=generator) ** 2 * ways).long()
-    truth = torch.where(truth == absent, 0, truth) if absent is not None else truth
-
-    def noisy(rows):
-        return 0.7 * centres[rows] + torch.rand(len(rows), dim, generator=generator, dtype=torch.float64)
-
-    return noisy(labels), labels, noisy(truth)
+from made_tasks import skewed
 
 
 def unit(x):
@@ -87,7 +73,7 @@ TASKS = {
 @pytest.mark.parametrize("marginals", ["uniform", "estimated", "given"])
 def test_equals_the_algorithm(task, marginals):
     given = np.array([0.4, 0.3, 0.2, 0.1])
-    drawn = [sample(seed, **TASKS[task]) for seed in range(3)]
+    drawn = [skewed(seed, **TASKS[task]) for seed in range(3)]
     scores = protolp(
         torch.stack([x[0] for x in drawn]),
         drawn[0][1],
@@ -108,7 +94,7 @@ def test_equals_the_algorithm(task, marginals):
     ids=str,
 )
 def test_the_parameters_do_what_they_say(other, marginals):
-    task = sample(5)
+    task = skewed(5)
     scores = protolp(*task, n_ways=4, marginals=marginals, tolerance=1e-11, **other)
     shares = np.full(4, 0.25) if marginals == "uniform" else None
     torch.testing.assert_close(scores, oracle(*task, 4, shares, **other), rtol=1e-6, atol=1e-6)
@@ -117,7 +103,7 @@ def test_the_parameters_do_what_they_say(other, marginals):
 
 def test_without_a_laplacian_labels_do_not_spread():
     """gamma = 0 makes A the identity, p = z, and so beta without effect."""
-    task = sample(6)
+    task = skewed(6)
     one = protolp(*task, n_ways=4, gamma=0.0, beta=0.1)
     torch.testing.assert_close(one, protolp(*task, n_ways=4, gamma=0.0, beta=0.9))
     assert not torch.allclose(protolp(*task, n_ways=4, beta=0.1), protolp(*task, n_ways=4, beta=0.9))
@@ -125,7 +111,7 @@ def test_without_a_laplacian_labels_do_not_spread():
 
 @pytest.mark.parametrize("marginals", ["uniform", "estimated"])
 def test_a_class_without_support_or_share_stays_finite(marginals):
-    task = sample(2, shots=[2, 0, 2, 2])
+    task = skewed(2, shots=[2, 0, 2, 2])
     assert protolp(*task, n_ways=4, marginals=marginals).isfinite().all()
     scores = protolp(*task, n_ways=4, marginals=torch.tensor([1.0, 0.0, 1.0, 1.0]))
     assert scores.isfinite().all()
@@ -134,9 +120,9 @@ def test_a_class_without_support_or_share_stays_finite(marginals):
 
 @pytest.mark.parametrize("marginals", ["uniform", "estimated"])
 def test_extremes_stay_finite(marginals):
-    support, labels, query = sample(3, ways=20, shots=50, queries=21, dim=8)
+    support, labels, query = skewed(3, ways=20, shots=50, queries=21, dim=8)
     assert protolp(support, labels, query, n_ways=20, marginals=marginals).isfinite().all()
-    support, labels, query = sample(4)
+    support, labels, query = skewed(4)
     same = query[:1].expand(24, -1)
     for dtype in (torch.float32, torch.float64):
         scores = protolp(support.to(dtype), labels, same.to(dtype), n_ways=4, marginals=marginals)
@@ -151,7 +137,7 @@ def test_extremes_stay_finite(marginals):
 
 
 def test_permutations_of_a_task_cut_to_few_dimensions():
-    support, labels, query = sample(7, queries=50)
+    support, labels, query = skewed(7, queries=50)
     scores = protolp(support, labels, query, n_ways=4, dim=10)
     turned = torch.randperm(50, generator=torch.Generator().manual_seed(0))
     again = protolp(support.flip(0), labels.flip(0), query[turned], n_ways=4, dim=10)
@@ -178,10 +164,10 @@ def test_permutations_of_a_task_cut_to_few_dimensions():
 )
 def test_nonsense_parameters_are_refused(bad):
     with pytest.raises(InputError, match=f"{next(iter(bad))} must"):
-        protolp(*sample(0), n_ways=4, **bad)
+        protolp(*skewed(0), n_ways=4, **bad)
 
 
 def test_negative_features_are_refused():
-    support, labels, query = sample(0)
+    support, labels, query = skewed(0)
     with pytest.raises(InputError, match="protolp takes a power"):
         protolp(support, labels, query - 1, n_ways=4)

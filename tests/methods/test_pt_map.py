@@ -6,21 +6,7 @@ import torch
 
 from likelyshot.errors import InputError
 from likelyshot.methods.pt_map import pt_map
-
-
-def sample(seed, ways=4, shots=2, queries=24, dim=40, absent=None):
-    """Draw a task; `shots` may be a list, one number per class; the queries are imbalanced."""
-    generator = torch.Generator().manual_seed(seed)
-    centres = torch.rand(ways, dim, generator=generator, dtype=torch.float64) ** 2
-    shots = torch.tensor([shots] * ways if isinstance(shots, int) else shots)
-    labels = torch.arange(ways).repeat_interleave(shots)
-    truth = (torch.rand(queries, generator=generator) ** 2 * ways).long()
-    truth = torch.where(truth == absent, 0, truth) if absent is not None else truth
-
-    def noisy(rows):
-        return 0.7 * centres[rows] + torch.rand(len(rows), dim, generator=generator, dtype=torch.float64)
-
-    return noisy(labels), labels, noisy(truth)
+from made_tasks import skewed
 
 
 def unit(x):
@@ -76,7 +62,7 @@ TASKS = {
 @pytest.mark.parametrize("marginals", ["uniform", "estimated", "given"])
 def test_equals_the_algorithm(task, marginals):
     given = np.array([0.4, 0.3, 0.2, 0.1])
-    drawn = [sample(seed, **TASKS[task]) for seed in range(3)]
+    drawn = [skewed(seed, **TASKS[task]) for seed in range(3)]
     labels = drawn[0][1]
     scores = pt_map(
         torch.stack([x[0] for x in drawn]),
@@ -96,14 +82,14 @@ def test_equals_the_algorithm(task, marginals):
     [{"power": 1.0}, {"power": 0.2}, {"lam": 3.0}, {"eta": 0.0}, {"eta": 1.0}, {"iterations": 0}, {"iterations": 3}],
 )
 def test_the_parameters_do_what_they_say(other):
-    task = sample(5)
+    task = skewed(5)
     scores = pt_map(*task, n_ways=4, tolerance=1e-11, **other)
     torch.testing.assert_close(scores, oracle(*task, 4, np.full(4, 0.25), **other), rtol=1e-7, atol=1e-7)
     assert not torch.allclose(scores, pt_map(*task, n_ways=4, tolerance=1e-11), atol=1e-4)
 
 
 def test_marginals_may_differ_between_tasks():
-    support, labels, query = sample(0)
+    support, labels, query = skewed(0)
     shares = torch.tensor([[1.0, 1.0, 1.0, 1.0], [6.0, 1.0, 1.0, 4.0]])
     scores = pt_map(support, labels, query, n_ways=4, marginals=shares, tolerance=1e-10)
     for i in range(2):
@@ -114,7 +100,7 @@ def test_marginals_may_differ_between_tasks():
 
 def test_uniform_marginals_split_a_single_class_and_estimated_ones_do_not():
     """All queries of one class: the original must give every class a quarter, the mixture need not."""
-    support, labels, _ = sample(1, shots=3)
+    support, labels, _ = skewed(1, shots=3)
     query = support[:1] * torch.linspace(0.9, 1.1, 20, dtype=torch.float64)[:, None]
     query = query + 0.1 * torch.rand(query.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     query = torch.cat([query, support[3:4] + 0.05])
@@ -125,16 +111,16 @@ def test_uniform_marginals_split_a_single_class_and_estimated_ones_do_not():
 
 
 def test_a_share_of_zero_stays_finite():
-    scores = pt_map(*sample(2, shots=[2, 0, 2, 2]), n_ways=4, marginals=torch.tensor([1.0, 0.0, 1.0, 1.0]))
+    scores = pt_map(*skewed(2, shots=[2, 0, 2, 2]), n_ways=4, marginals=torch.tensor([1.0, 0.0, 1.0, 1.0]))
     assert scores.isfinite().all()
     assert (scores.argmax(-1) != 1).all()
 
 
 @pytest.mark.parametrize("marginals", ["uniform", "estimated"])
 def test_extremes_stay_finite(marginals):
-    support, labels, query = sample(3, ways=20, shots=50, queries=21, dim=8)
+    support, labels, query = skewed(3, ways=20, shots=50, queries=21, dim=8)
     assert pt_map(support, labels, query, n_ways=20, marginals=marginals).isfinite().all()
-    support, labels, query = sample(4)
+    support, labels, query = skewed(4)
     same = query[:1].expand(24, -1)
     for dtype in (torch.float32, torch.float64):
         scores = pt_map(support.to(dtype), labels, same.to(dtype), n_ways=4, marginals=marginals)
@@ -148,7 +134,7 @@ def test_extremes_stay_finite(marginals):
 
 
 def test_single_precision_gives_nearly_the_same():
-    support, labels, query = sample(6)
+    support, labels, query = skewed(6)
     single = pt_map(support.float(), labels, query.float(), n_ways=4)
     torch.testing.assert_close(single.double(), pt_map(support, labels, query, n_ways=4), rtol=1e-3, atol=1e-3)
 
@@ -172,10 +158,10 @@ def test_single_precision_gives_nearly_the_same():
 )
 def test_nonsense_parameters_are_refused(bad):
     with pytest.raises(InputError, match=f"{next(iter(bad))} must"):
-        pt_map(*sample(0), n_ways=4, **bad)
+        pt_map(*skewed(0), n_ways=4, **bad)
 
 
 def test_negative_features_are_refused():
-    support, labels, query = sample(0)
+    support, labels, query = skewed(0)
     with pytest.raises(InputError, match="pt_map takes a power"):
         pt_map(support, labels, query - 1, n_ways=4)
