@@ -14,7 +14,6 @@ import pytest
 import torch
 from PIL import Image
 
-from likelyshot import cli
 from likelyshot.cli.own_data import stages
 from likelyshot.own_data.model import Model
 from likelyshot.pretrained import callable_encoder
@@ -25,20 +24,11 @@ def tones(images):
     return [[(array[..., c] == tone).mean() for c in range(3) for tone in range(8)] for array in arrays]
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Call the command line; give exit code, standard output and standard error."""
-    encoder = callable_encoder(tones, "tones")
-    monkeypatch.setattr("likelyshot.own_data.pipeline.open_encoder", lambda name, device: encoder)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["likelyshot", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            sys.exit(cli.main())
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return call
+@pytest.fixture(autouse=True)
+def encoder(monkeypatch):
+    """A small encoder of our own in place of the default."""
+    found = callable_encoder(tones, "tones")
+    monkeypatch.setattr("likelyshot.own_data.pipeline.open_encoder", lambda name, device: found)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from likelyshot import Calibration, Result, calibrate, cli, sample_tasks
+from likelyshot import Calibration, Result, calibrate, sample_tasks
 from likelyshot.cli.display import running
 from likelyshot.features import Features
 from likelyshot.methods import METHODS
@@ -32,20 +32,6 @@ def file(features, validation, tmp_path_factory):
     names = {split: list(features.classes) for split in ("train", "val", "test")}
     save_file(tensors, path, {"classes": json.dumps(names)})
     return path
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Call the command line; give exit code, standard output and standard error."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["likelyshot", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            sys.exit(cli.main())
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return call
 
 
 QUICK = ("--tasks", 20, "--ways", 3)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from likelyshot import Dirichlet, cli, evaluate, sample_tasks
+from likelyshot import Dirichlet, evaluate, sample_tasks
 from likelyshot.methods import METHODS
 
 
@@ -20,21 +19,9 @@ def folder(features, tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["likelyshot", "report", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            sys.exit(cli.main())
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return call
-
-
 def test_a_run_becomes_a_page_and_figures(run, folder, tmp_path):
     page = tmp_path / "new" / "r.html"
-    code, out, _ = run(folder / "mll.json", "-o", page, "--figures", tmp_path / "figures")
+    code, out, _ = run("report", folder / "mll.json", "-o", page, "--figures", tmp_path / "figures")
     assert code == 0
     assert "3-way 1-shot, Dirichlet(2), 20 queries: " in out
     assert f"Open {page} in a browser." in out
@@ -43,7 +30,7 @@ def test_a_run_becomes_a_page_and_figures(run, folder, tmp_path):
 
 
 def test_json_is_one_document_and_nothing_else(run, folder, tmp_path):
-    code, out, err = run(folder / "mll.json", folder / "cosine.json", "-o", tmp_path / "r.html", "--json")
+    code, out, err = run("report", folder / "mll.json", folder / "cosine.json", "-o", tmp_path / "r.html", "--json")
     assert code == 0
     assert len(json.loads(out)["settings"][0]["rows"]) == 2
     assert "Open" in err
@@ -57,7 +44,7 @@ def test_bad_input_is_said_in_a_sentence(run, folder, tmp_path):
         ((folder, "-o", folder / "mll.json" / "r.html"), "is a file"),
         ((folder, "-o", tmp_path / "r.html", "--figures", folder / "mll.json"), "is a file"),
     ):
-        code, out, err = run(*arguments)
+        code, out, err = run("report", *arguments)
         assert (code, out) == (2, "")
         assert sentence in err.replace("\n", " ")
         assert "Traceback" not in err

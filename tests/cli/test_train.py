@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from likelyshot import Features, cli
+from likelyshot import Features
 from likelyshot.cli.train import KEEP_MEMORY, keep_memory
 from likelyshot.pretrained import callable_encoder
 
@@ -55,20 +55,6 @@ def recipe(tmp_path):
     path = tmp_path / "r.toml"
     path.write_text(RECIPE.format(features=tmp_path / "f.safetensors", output=tmp_path / "run"))
     return path
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Call the command line; give exit code, standard output and standard error."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["likelyshot", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            sys.exit(cli.main())
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return call
 
 
 def test_train_then_extract_then_evaluate(run, recipe, tmp_path):

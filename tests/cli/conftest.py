@@ -1,0 +1,23 @@
+"""The command line, called in this process."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from likelyshot import cli
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Call the command line; give exit code, standard output and standard error."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["likelyshot", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            sys.exit(cli.main())
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call
