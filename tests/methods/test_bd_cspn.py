@@ -122,6 +122,16 @@ def test_the_support_may_be_shared_by_many_query_sets():
     torch.testing.assert_close(scores[1], bd_cspn(support, labels, queries[1], n_ways=4, base_mean=MEAN))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_classes_of_the_same_support_share_their_samples_in_any_order(seed):
+    support, labels, query = (x.float() if x.is_floating_point() else x for x in signed(seed, [0, 1, 2, 3]))
+    support[3] = support[0]
+    order = torch.tensor([3, 1, 0, 2])
+    scores, again = (bd_cspn(support, y, query, n_ways=4, base_mean=MEAN) for y in (labels, order[labels]))
+    torch.testing.assert_close(scores, again[:, order], rtol=0, atol=1e-5)
+    torch.testing.assert_close(scores[:, 0], scores[:, 3], rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("tau", [-1.0, float("inf"), float("nan")])
 def test_a_nonsense_temperature_is_refused(tau):
     with pytest.raises(InputError, match=r"tau must .*the paper uses 10"):

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from likelyshot import calibrate, sample_tasks
+from likelyshot import InputError, calibrate, sample_tasks
 from likelyshot.features import Base, Features
 from likelyshot.methods import METHODS
 from likelyshot.methods.inputs import NON_NEGATIVE
@@ -186,6 +186,37 @@ def test_negative_features_are_refused_by_methods_that_have_no_answer(name):
 def test_signed_features_are_fine_for_all_others(name):
     support, labels, query = draw(12)
     assert method(name)(support - 0.5, labels, query - 0.5).isfinite().all()
+
+
+@every_method
+def test_no_queries_are_no_scores(name):
+    support, labels, query = draw(9)
+    assert method(name)(support, labels, query[:0]).shape == (0, WAYS)
+
+
+@every_method
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda labels: labels[:-1], "expected a label for each of 12 support vectors, got labels of shape"),
+        (lambda labels: labels + 1, "expected labels from 0 to 3, one less than n_ways, got 1 to 4"),
+        (lambda labels: labels - 1, "expected labels from 0 to 3, one less than n_ways, got -1 to 2"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(name, change, message):
+    support, labels, query = draw(9)
+    with pytest.raises(InputError, match=message):
+        method(name)(support, change(labels), query)
+
+
+@every_method
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("which", [0, 2], ids=["support", "query"])
+def test_features_that_are_not_finite_are_refused(name, value, which):
+    inputs = list(draw(9))
+    inputs[which][1, 2] = value
+    with pytest.raises(InputError, match="expected finite features, but got NaN or infinity"):
+        method(name)(*inputs)
 
 
 @every_method

@@ -27,6 +27,8 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
 def _largest(x: Tensor) -> Tensor:
     x = x.detach()
+    if x.shape[-2] == 0:
+        return x.new_zeros(*x.shape[:-2], 1, 1)
     return torch.maximum(x.amax((-2, -1), keepdim=True), -x.amin((-2, -1), keepdim=True))
 
 

@@ -44,6 +44,6 @@ def alpha_tim(
         alpha = 2.0 if support.shape[-2] < 5 * n_ways else 7.0
     if not 0 < alpha < math.inf:
         raise InputError(f"alpha must be a positive finite number, got {alpha}: the paper uses 2 to 7, and 1 is tim")
-    support, query = prepare(support, query, normalise)
+    support, query = prepare(support, labels, query, n_ways, normalise)
     slope = functools.partial(information_slope, alpha=alpha)
     return descend_prototypes(support, labels, query, n_ways, slope, tau, steps, learning_rate)

@@ -33,7 +33,7 @@ def baseline(
     >>> baseline(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)
     tensor([0])
     """
-    support, query = prepare(support, query, normalise)
+    support, query = prepare(support, labels, query, n_ways, normalise)
     means = class_means(support, labels, n_ways)  # (..., k, d)
     start = torch.cat([means, means.square().sum(-1, keepdim=True).mul_(-0.5)], -1)  # (..., k, d + 1)
     rows = torch.cat([support, torch.ones_like(support[..., :1])], -1)  # [z, 1], (..., s, d + 1)

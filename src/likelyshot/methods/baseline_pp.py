@@ -40,7 +40,7 @@ def baseline_pp(
     """
     if not 0 < tau < math.inf:
         raise InputError(f"tau must be a positive finite number, got {tau}: try 15")
-    rows, query = prepare(support, query, normalise=True)
+    rows, query = prepare(support, labels, query, n_ways, normalise=True)
     target = one_hot(labels, n_ways, rows.dtype).mT  # (..., k, s)
 
     def gradient(w: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ def bavardage(
     for name, count in {"km_iterations": km_iterations, "iterations": iterations}.items():
         if count < 1:
             raise InputError(f"{name} must be 1 or more, got {count}: the paper uses 5")
-    support, query = centre(support, query, base_mean)
+    support, query = centre(support, labels, query, n_ways, base_mean)
     samples, weights = join(support.double(), labels, query.double(), n_ways)
     gram = samples @ samples.transpose(-1, -2)
     queries = slice(support.shape[-2], None)

@@ -32,7 +32,7 @@ def bd_cspn(
     """
     if not 0 <= tau < float("inf"):
         raise InputError(f"tau must be a finite number of 0 or more, got {tau}: the paper uses 10")
-    support, query = centre(support, query, base_mean)
+    support, query = centre(support, labels, query, n_ways, base_mean)
     leading = np.broadcast_shapes(support.shape[:-2], query.shape[:-2], labels.shape[:-1])
     support, query = (x.expand(*leading, *x.shape[-2:]) for x in (support, query))
     prototypes = class_means(support, labels, n_ways)  # (..., k, d)
@@ -44,7 +44,8 @@ def bd_cspn(
     shifted = squares + 2 * products[..., -1:, :] + own[..., -1:, :]  # ||f_q + shift||^2
     inverse = torch.where(shifted > 100 * torch.finfo(query.dtype).eps, shifted.rsqrt(), 0)
     similarity = torch.cat([cosines(prototypes, support), (products + own)[..., :-1, :] * inverse], dim=-1)
-    member = (similarity == similarity.amax(-2, keepdim=True)).to(query.dtype)  # of every class that ties for the best
+    best = similarity.amax(-2, keepdim=True) - 64 * torch.finfo(query.dtype).eps  # up to rounding
+    member = (similarity >= best).to(query.dtype)  # of every class that ties for the best
     weights = member * (tau * similarity).softmax(-2)  # (..., k, s+q)
     of_support, of_query = weights[..., : support.shape[-2]], weights[..., support.shape[-2] :]
     total = of_support @ support + of_query @ query + of_query.sum(-1, keepdim=True) * shift

@@ -40,7 +40,8 @@ def score_columns(
             f"got {len(supports)} of the support and {len(queries)} of the query"
         )
     pairs = list(zip(supports, queries, strict=True))
-    prepared = {(id(s), id(q)): prepare(s, q, normalise) for s, q in pairs}  # once for a network that metrics share
+    # once for a network that metrics share
+    prepared = {(id(s), id(q)): prepare(s, labels, q, n_ways, normalise) for s, q in pairs}
     score = {
         "euclidean": functools.partial(euclidean, normalise=False),
         "cosine": functools.partial(cosine, normalise=False),

@@ -22,5 +22,5 @@ def cosine(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, norma
     >>> cosine(support, torch.tensor([0, 1]), query, n_ways=2)
     tensor([[1., 0.]])
     """
-    support, query = prepare(support, query, normalise)
+    support, query = prepare(support, labels, query, n_ways, normalise)
     return cosines(query, class_means(support, labels, n_ways))

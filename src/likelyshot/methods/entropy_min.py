@@ -35,5 +35,5 @@ def entropy_min(
     >>> entropy_min(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)
     tensor([0, 0, 1])
     """
-    support, query = prepare(support, query, normalise)
+    support, query = prepare(support, labels, query, n_ways, normalise)
     return descend_prototypes(support, labels, query, n_ways, entropy_slope, tau, steps, learning_rate)

@@ -21,5 +21,5 @@ def euclidean(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, no
     >>> euclidean(support, torch.tensor([0, 1]), query, n_ways=2)
     tensor([[-0., -2.]])
     """
-    support, query = prepare(support, query, normalise)
+    support, query = prepare(support, labels, query, n_ways, normalise)
     return -squared_distances(query, class_means(support, labels, n_ways))

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
-from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.normalise import NOT_FINITE, l2_normalise
 
 
-def prepare(support: Tensor, query: Tensor, normalise: bool) -> tuple[Tensor, Tensor]:
-    """Check that support and query belong together, compute at least in float32, L2-normalise if asked."""
+def prepare(support: Tensor, labels: Tensor, query: Tensor, n_ways: int, normalise: bool) -> tuple[Tensor, Tensor]:
+    """Check that support, labels and query belong together, compute at least in float32, L2-normalise if asked."""
     if support.ndim < 2 or query.ndim < 2 or support.shape[-1] != query.shape[-1]:
         raise InputError(
             f"expected support (..., s, d) and query (..., q, d) of one dimension d, got {tuple(support.shape)} "
             f"and {tuple(query.shape)}: use features of one encoder"
+        )
+    if labels.ndim < 1 or labels.shape[-1] != support.shape[-2]:
+        raise InputError(
+            f"expected a label for each of {support.shape[-2]} support vectors, got labels of shape "
+            f"{tuple(labels.shape)}: give one class number per vector"
+        )
+    lowest, highest = (int(bound) for bound in labels.aminmax()) if labels.numel() else (0, 0)
+    if not 0 <= lowest <= highest < n_ways:
+        raise InputError(
+            f"expected labels from 0 to {n_ways - 1}, one less than n_ways, got {lowest} to {highest}: "
+            "number the classes of a task from 0"
         )
     dtype = torch.promote_types(torch.promote_types(support.dtype, query.dtype), torch.float32)
     support, query = support.to(dtype), query.to(dtype)
     return (l2_normalise(support), l2_normalise(query)) if normalise else (support, query)
 
 
-def centre(support: Tensor, query: Tensor, base_mean: Tensor | None) -> tuple[Tensor, Tensor]:
+def centre(
+    support: Tensor, labels: Tensor, query: Tensor, n_ways: int, base_mean: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """CL2N of SimpleShot: subtract the mean of the base classes, then L2-normalise; None if that is done already."""
-    support, query = prepare(support, query, normalise=False)
+    support, query = prepare(support, labels, query, n_ways, normalise=False)
     if base_mean is None:
         return support, query
     if base_mean.shape != support.shape[-1:]:
@@ -46,13 +61,21 @@ NON_NEGATIVE = {
 
 def check_non_negative(method: str, *features: Tensor, who: str = "") -> None:
     """Refuse negative features, in the name of the method or of `who` calls it."""
-    lowest = min((float(x.detach().amin()) for x in features if x.numel()), default=0.0)
+    lowest = lowest_of(*features)
     if lowest < 0:
         raise InputError(
             f"{who or method} {NON_NEGATIVE[method]} and needs them non-negative, got a minimum of {lowest:.4g}: "
             "split signed features losslessly into [relu(x), relu(-x)] with likelyshot.functional.normalise.rectify "
             "(--rectify on the command line), or end the encoder in a ReLU"
         )
+
+
+def lowest_of(*features: Tensor) -> float:
+    """Give the least of all features; NaN and infinity are refused."""
+    bounds = [float(bound) for x in features if x.numel() for bound in x.detach().aminmax()]
+    if not all(map(math.isfinite, bounds)):
+        raise InputError(NOT_FINITE)
+    return min(bounds, default=0.0)
 
 
 def check_lambda_max(lambda_max: float) -> None:

@@ -47,7 +47,7 @@ def laplacianshot(
         raise InputError(f"iterations must be 0 or more, got {iterations}: the paper uses 20")
     if not 0 <= tolerance < float("inf"):
         raise InputError(f"tolerance must be a finite number of 0 or more, got {tolerance}: the paper uses 1e-6")
-    support, query = centre(support, query, base_mean)
+    support, query = centre(support, labels, query, n_ways, base_mean)
     samples, weights = join(support, labels, query, n_ways)
     gram, first = samples @ samples.transpose(-1, -2), support.shape[-2]  # queries start at row `first`
     cost = squared_distances_to_means(gram, mean_weights(weights))[..., first:]  # a, (..., k, q)

@@ -45,7 +45,7 @@ def lr_ici(
     for name, value in (("dims", dims), ("per_round", per_round)):
         if value < 1:
             raise InputError(f"{name} must be 1 or more, got {value}: the paper uses 5")
-    support, query = prepare(support, query, normalise)
+    support, query = prepare(support, labels, query, n_ways, normalise)
     n_support, n_query = support.shape[-2], query.shape[-2]
     known = one_hot(labels, n_ways, torch.float64)  # (..., s, k)
     leading = (support[..., :1, :1] + query[..., :1, :1] + known[..., :1, :1]).shape[:-2]

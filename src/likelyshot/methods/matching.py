@@ -23,7 +23,7 @@ def matching(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int) -> 
     >>> matching(support, torch.tensor([0, 1]), query, n_ways=2).softmax(-1)
     tensor([[0.7311, 0.2689]])
     """
-    support, query = prepare(support, query, normalise=False)
+    support, query = prepare(support, labels, query, n_ways, normalise=False)
     attention = cosines(query, support).softmax(-1)  # (..., q, s), nothing below exp(-2) / s
     received = attention @ one_hot(labels, n_ways, attention.dtype)
     return received.clamp_min(torch.finfo(received.dtype).tiny).log()

@@ -34,6 +34,6 @@ def mll(
     check_lambda_max(lambda_max)
     check_shrinkage(shrinkage)
     check_non_negative("mll", support, query)
-    support, query = prepare(support, query, normalise)
+    support, query = prepare(support, labels, query, n_ways, normalise)
     prototypes = shrunk_means(support, labels, n_ways, shrinkage)  # (..., k, d)
     return exponential_log_likelihood(query, exponential_rates(prototypes, lambda_max))

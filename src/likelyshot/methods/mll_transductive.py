@@ -31,7 +31,8 @@ def mll_transductive(
     Paper: Hess & Ditzler, A maximum log-likelihood method for imbalanced few-shot learning tasks.
     Algorithm 2. Repeated: y_q = argmax of the scores; Phi_q = 1 - exp(-lambda_{y_q} f_q);
     g_k = mean over y_q = k of Phi_q f_q; m_k <- (1 - eta) m_k + eta g_k; lambda_k = 1 / m_k clipped at lambda_max.
-    A class without a query keeps its prototype; 0 iterations are `mll`; the scores are those of the last prototypes.
+    A class without a query keeps its prototype; of tied classes the first takes the query; 0 iterations are `mll`; the
+    scores are those of the last prototypes.
     `shrinkage` is that of `mll`, of the prototypes to begin with.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), all non-negative -> (..., q, k).
 
@@ -46,7 +47,7 @@ def mll_transductive(
     if iterations < 0:
         raise InputError(f"iterations must be 0 or more, got {iterations}: the paper uses 10")
     check_non_negative("mll_transductive", support, query)
-    support, query = prepare(support, query, normalise)
+    support, query = prepare(support, labels, query, n_ways, normalise)
     prototypes = shrunk_means(support, labels, n_ways, shrinkage)  # (..., k, d)
     rates = exponential_rates(prototypes, lambda_max)
     scores = exponential_log_likelihood(query, rates)

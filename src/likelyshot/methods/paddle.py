@@ -43,7 +43,7 @@ def paddle(
         raise InputError(f"tau must be a positive finite number, got {tau}: 100 suits features of unit length")
     if iterations < 0:
         raise InputError(f"iterations must be 0 or more, got {iterations}: 100 are customary")
-    support, query = prepare(support, query, normalise)
+    support, query = prepare(support, labels, query, n_ways, normalise)
     samples, weights = join(support, labels, query, n_ways)
     gram = samples @ samples.transpose(-1, -2)
     assigned = weights[..., support.shape[-2] :]  # u, the part of the weights that belongs to the queries, (..., k, q)

@@ -62,7 +62,7 @@ def protolp(
     if not 0 <= beta <= 1:
         raise InputError(f"beta must lie in 0..1, got {beta}: the paper's code uses 0.6")
     shares = class_shares(marginals, n_ways).to(query.device)
-    support, query = prepare(support, query, normalise=False)
+    support, query = prepare(support, labels, query, n_ways, normalise=False)
     support, query = power_transform(support, power), power_transform(query, power)
     leading = np.broadcast_shapes(support.shape[:-2], query.shape[:-2], labels.shape[:-1], shares.shape[:-1])
     samples = torch.cat([x.expand(*leading, *x.shape[-2:]) for x in (support, query)], -2)  # (..., n, d)

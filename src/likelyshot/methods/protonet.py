@@ -7,7 +7,7 @@ from torch import Tensor
 
 from likelyshot.functional.prototypes import class_means
 from likelyshot.functional.scores import squared_distances
-from likelyshot.methods.inputs import prepare
+from likelyshot.methods.inputs import lowest_of, prepare
 
 
 def protonet(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int) -> Tensor:
@@ -21,6 +21,7 @@ def protonet(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int) -> 
     >>> protonet(support, torch.tensor([0, 1]), query, n_ways=2)
     tensor([[-1., -9.]])
     """
-    support, query = prepare(support, query, normalise=False)
+    support, query = prepare(support, labels, query, n_ways, normalise=False)
+    lowest_of(support, query)
     distances = squared_distances(query, class_means(support, labels, n_ways))
     return -distances.clamp_max(torch.finfo(distances.dtype).max)

@@ -48,7 +48,7 @@ def pt_map(
     check_rounds(lam, eta, iterations, tolerance)
     check_non_negative("pt_map", support, query)
     shares = class_shares(marginals, n_ways).to(query.device)
-    support, query = prepare(support, query, normalise=False)
+    support, query = prepare(support, labels, query, n_ways, normalise=False)
     support = centre_units(power_transform(support, power))
     query = centre_units(power_transform(query, power))
     leading = np.broadcast_shapes(support.shape[:-2], query.shape[:-2], labels.shape[:-1], shares.shape[:-1])

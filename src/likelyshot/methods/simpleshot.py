@@ -20,5 +20,5 @@ def simpleshot(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, b
     >>> simpleshot(support, torch.tensor([0, 1]), query, n_ways=2, base_mean=torch.tensor([0.5, 0.5])).argmax(-1)
     tensor([0])
     """
-    support, query = centre(support, query, base_mean)
+    support, query = centre(support, labels, query, n_ways, base_mean)
     return -squared_distances(query, class_means(support, labels, n_ways))

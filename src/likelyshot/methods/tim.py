@@ -37,6 +37,6 @@ def tim(
     >>> tim(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)
     tensor([0, 0, 1])
     """
-    support, query = prepare(support, query, normalise)
+    support, query = prepare(support, labels, query, n_ways, normalise)
     slope = functools.partial(information_slope, alpha=1.0)
     return descend_prototypes(support, labels, query, n_ways, slope, tau, steps, learning_rate)
