@@ -26,7 +26,7 @@ lint: $(READY)   ## ruff: style, imports, safety
 types: $(READY)  ## mypy, strict
 	$(BIN)/mypy
 
-check: lint types test  ## everything that CI runs
+check: lint types test  ## lint, types and tests; CI adds a short reproduce and quick benchmarks
 
 bench: $(READY)  ## speed ratios against reference implementations
 	$(BIN)/python -m benchmarks

