@@ -655,7 +655,7 @@ def test_zero_rows_are_fine_without_normalisation():
 
 
 def test_an_unknown_device_is_an_error():
-    with pytest.raises(RuntimeError, match="device"):
+    with pytest.raises(InputError, match="device 'toaster' is not to be had on this machine"):
         FewShotClassifier(device="toaster").fit(*draw()[:2])
 
 
@@ -719,3 +719,34 @@ def test_processes():
     X, y, _, _ = draw(2, shots=20)
     expected = cross_val_score(CombinedClassifier(), X, y, cv=3)
     assert np.array_equal(cross_val_score(CombinedClassifier(), X, y, cv=3, n_jobs=2), expected)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "message"),
+    [
+        ("mll", {"lambda_max": "x"}, "lambda_max of mll must be a number, got 'x': its default is 40.0"),
+        ("mll", {"normalise": "no"}, "normalise of mll must be True or False, got 'no'"),
+        ("protolp", {"iterations": 2.5}, "iterations of protolp must be a whole number, got 2.5"),
+        ("paddle", {"tau": True}, "tau of paddle must be a number, got True"),
+        ("mll", [1], "expected params as a dictionary of names and values"),
+        ("simpleshot", {"base_mean": "mean"}, "expected base_mean in params as numbers, got 'mean'"),
+    ],
+)
+def test_parameters_of_another_kind_are_refused(method, params, message):
+    with pytest.raises(InputError, match=message):
+        FewShotClassifier(method, params).fit(*draw()[:2])
+
+
+def test_statistics_may_come_in_any_container():
+    support, labels, query, _ = draw()
+    mean = support.mean(0)
+    found = [
+        FewShotClassifier("simpleshot", {"base_mean": kind(mean)}).fit(support, labels).decision_function(query)
+        for kind in (np.asarray, torch.tensor, pd.Series)
+    ]
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+
+
+def test_labels_of_mixed_kinds_in_a_list_are_refused():
+    with pytest.raises(InputError, match="expected labels all strings or all numbers"):
+        FewShotClassifier().fit(draw()[0][:3], ["a", 1, None])

@@ -125,6 +125,9 @@ def test_where_examples_are_too_few_the_pile_decides():
     assert not novelty.guaranteed(0.9)
     assert int((scores > novelty.threshold(0.1, scores)).sum()) == 9
     assert novelty.threshold(0.1) == math.inf
+    assert novelty.threshold(0.1, scores[:0]) == math.inf
+    for size, rejected in ((19, 0), (20, 1), (39, 1), (40, 2)):  # the 5 % that are promised, of small piles too
+        assert int((scores[:size] > novelty.threshold(0.05, scores[:size])).sum()) == rejected
     several = learn_novelty(*draw()[:2], 3)  # six held out
     assert several.guaranteed(0.15)
     assert not several.guaranteed(0.14)

@@ -16,7 +16,7 @@ from likelyshot.features import Base, Features
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import Calibration
 from likelyshot.methods.inputs import NON_NEGATIVE
-from likelyshot.methods.signatures import needs_of, parameters_of
+from likelyshot.methods.signatures import check_values, needs_of, parameters_of
 from likelyshot.tasks import Balanced, Dirichlet, Tasks, plan_from, sample_tasks
 
 Params = Mapping[str, Any]
@@ -63,8 +63,11 @@ class Statistics:
         if key not in self._made:
             labels = _one(self.validation).labels
             per_class = max(1, min(15, int(torch.bincount(labels).min()) - shots))
-            tasks = self._tasks(self.validation, CALIBRATION_TASKS, ways, shots, Balanced(per_class))
-            self._made[key] = calibrate(self.validation, tasks, device=self.device, progress=progress, **params)
+            try:
+                tasks = self._tasks(self.validation, CALIBRATION_TASKS, ways, shots, Balanced(per_class))
+                self._made[key] = calibrate(self.validation, tasks, device=self.device, progress=progress, **params)
+            except InputError as error:
+                raise InputError(f"combined cannot be calibrated on the validation features: {error}") from None
         return self._made[key]
 
     def temperature(self, method: Method, like: Tasks, progress: Progress | None = None) -> float | None:
@@ -170,6 +173,7 @@ def bind(
     for key in params:
         if key not in known:
             raise InputError(f"{name} has no parameter {key!r}: {nearest(key, known)}")
+    check_values(name, known, params)
     bound = dict(params)
     for key, attribute, what in (("base_mean", "mean", "mean"), ("base_within", "within", "covariance within classes")):
         if key in needs(name):

@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from likelyshot.confidence import is_transductive, support_temperature
 from likelyshot.errors import InputError, nearest
+from likelyshot.evaluation import check_device
 from likelyshot.functional.normalise import l2_normalise, rectify
 from likelyshot.functional.prototypes import class_means
 from likelyshot.functional.temperature import probabilities
@@ -33,7 +34,7 @@ from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
 from likelyshot.methods.inputs import NON_NEGATIVE, check_non_negative
-from likelyshot.methods.signatures import name_of, needs_of, parameters_of
+from likelyshot.methods.signatures import check_values, name_of, needs_of, parameters_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,6 +84,7 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Self:
         """Keep the examples X (s, d) with their classes y (s,), and check that the method takes them."""
+        check_device(self.device)
         X, y = validate_data(self, _array(X), _labels(y))
         check_classification_targets(y)
         self.classes_, self.labels_ = np.unique(y, return_inverse=True)
@@ -193,7 +195,7 @@ class FewShotClassifier(_MethodClassifier):
         method = self.method if callable(self.method) else METHODS.get(str(self.method))
         if method is None:
             raise InputError(f"unknown method {self.method!r}: {nearest(str(self.method), METHODS)}")
-        name, params, needs = name_of(method), dict(self.params or {}), needs_of(method)
+        name, params, needs = name_of(method), self._given(), needs_of(method)
         known = [*needs, *parameters_of(method)]
         for given in params:
             if given not in known:
@@ -202,14 +204,21 @@ class FewShotClassifier(_MethodClassifier):
             if params.get(key) is None:
                 raise InputError(f"{name} needs {key} in params: {_STATISTICS.get(key, 'it has no default')}")
         _check_calibration(params.get("calibration"))
-        tensors = {k: torch.tensor(v) for k, v in params.items() if isinstance(v, (np.ndarray, list))}
-        return functools.partial(method, **params | tensors)
+        check_values(name, parameters_of(method), params)
+        arrays = [key for key, v in params.items() if isinstance(v, list) or (hasattr(v, "__array__") and np.ndim(v))]
+        arrays += [key for key in needs if key != "calibration"]
+        return functools.partial(method, **params | {key: _numbers(key, params[key]) for key in arrays})
+
+    def _given(self) -> dict[str, Any]:
+        if not isinstance(self.params or {}, Mapping):
+            raise InputError(f"expected params as a dictionary of names and values, got {self.params!r}: try None")
+        return dict(self.params or {})
 
     def _may_rectify(self) -> bool:
-        return "calibration" not in (self.params or {})
+        return "calibration" not in self._given()
 
     def _metrics(self) -> Collection[str]:
-        calibration = (self.params or {}).get("calibration")
+        calibration = self._given().get("calibration")
         return (
             calibration.metrics
             if isinstance(calibration, Calibration)
@@ -319,7 +328,7 @@ def _array(values: Any) -> Any:
 
 def _labels(y: Any) -> Any:
     """Free numbers and truth values from an object array, in which scikit-learn takes only strings."""
-    y = _array(y)
+    y = np.array(y, dtype=object) if isinstance(y, list | tuple) else _array(y)
     if getattr(y, "dtype", None) != np.dtype(object):
         return y
     if (plain := np.array(list(y))).dtype.kind in "biuf":
@@ -332,6 +341,16 @@ def _labels(y: Any) -> Any:
 def _tensor(array: NDArray[Any], dtype: Any) -> torch.Tensor:
     """Share the array's memory where torch can: if writable, contiguous and in native byte order."""
     return torch.from_numpy(np.require(array, dtype, ["C", "W"]))
+
+
+def _numbers(key: str, value: Any) -> torch.Tensor:
+    """Take numbers in any container as a tensor."""
+    if isinstance(value, torch.Tensor):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"expected {key} in params as numbers, got {value!r}: {_STATISTICS.get(key, 'give an array')}")
+    return torch.tensor(value if isinstance(value, list) else array)
 
 
 def _check_calibration(calibration: Any) -> Calibration | None:

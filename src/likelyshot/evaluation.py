@@ -144,8 +144,9 @@ def _score(
         raise InputError(
             f"{name} needs {' and '.join(missing)}: give it with functools.partial({name}, {missing[0]}=...)"
         )
-    _check_features(sets, tasks, normalised=bool(params.get("normalise", False)))
     calibration = parameters_of(method).get("calibration")
+    through = isinstance(calibration, Calibration) and calibration.normalise
+    _check_features(sets, tasks, normalised=through or bool(params.get("normalise", False)))
     if isinstance(calibration, Calibration):
         calibration.check_encoders([s.source.get("encoder", "") for s in sets])
     labels = tasks.support_labels.to(device)
@@ -327,6 +328,14 @@ def _in_threads(function: Callable[[int], T], items: Sequence[int], threads: int
 def cores() -> int:
     """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_device(device: str | torch.device) -> None:
+    """Refuse a device that torch does not know or have."""
+    try:
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise InputError(f"device {str(device)!r} is not to be had on this machine: use cpu (--device cpu)") from None
 
 
 def describe(method: Method) -> tuple[str, dict[str, Any]]:

@@ -294,7 +294,7 @@ def _gaussian(edges: Sequence[float], mean: float, std: float) -> tuple[list[flo
     (0.0, 0.3989)
     """
     x = np.linspace(edges[0], edges[-1], 121)
-    std = max(std, np.finfo(float).tiny)
+    std = max(std, 1e-3 * (edges[-1] - edges[0]), 1e-100)  # a line where all scores are the same
     y = np.exp(-(((x - mean) / std) ** 2) / 2) / (std * math.sqrt(2 * math.pi))
     return x.tolist(), y.tolist()
 

@@ -209,7 +209,8 @@ class Base:
                 if "mean" in stored:
                     within = float_tensor(stored["within"]()).float() if "within" in stored else None
                     return cls(float_tensor(stored["mean"]()).float(), within)
-                if split in file.parts:
-                    features = Features.load(path, split=split)
-                    return cls.of(features.rectified() if rectify else features)
-        return None
+            held = next((split for split in ("train", "base") if split in file.parts), None)
+        if held is None:
+            return None
+        features = Features.load(path, split=held)
+        return cls.of(features.rectified() if rectify else features)

@@ -49,14 +49,16 @@ class Novelty:
 
         The conformal quantile of the held-out scores: of m examples the ceil((m + 1)(1 - rate))-th smallest. Where
         they are too few to say (rate < 1 / (m + 1); none at all if every class has one example), it is the quantile
-        of the `pile`'s own scores (q,), which rejects that share of the whole pile, and so of the known things in it
-        no more than that as long as unknown ones score higher. Without a pile, nothing is rejected: infinity.
+        of the `pile`'s own scores (q,): the floor(rate q) strangest are rejected, and so of the known things in it
+        no more than that share as long as unknown ones score higher. Without a pile, nothing is rejected: infinity.
         """
         if not 0 <= rate < 1:
             raise InputError(f"the rejection rate must be 0 or more and below 1, got {rate}: try 0.05")
         if self.guaranteed(rate):
             return conformal_quantile(self.held_out, rate)
-        return math.inf if pile is None else conformal_quantile(pile, rate)
+        if pile is None or not len(pile):
+            return math.inf
+        return float(pile.sort(descending=True).values[math.floor(rate * len(pile) + 1e-9)])
 
     def guaranteed(self, rate: float) -> bool:
         """Whether there are enough held-out examples for the threshold to come from them."""

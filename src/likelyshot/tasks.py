@@ -20,6 +20,7 @@ from likelyshot.errors import InputError
 from likelyshot.files import write_whole
 
 BLOCK = 256  # tasks drawn from one random stream; another value gives other tasks
+MOST_TASKS = 10_000_000  # 4 GB of rows with 80 images each
 REDRAWS = 1_000  # times the query counts of a task are drawn before we give up
 _POOL_ENTRIES = 8_000_000  # largest table shuffled at once: 32 MB
 _FORMAT = "likelyshot-tasks-1"
@@ -190,6 +191,8 @@ def sample_tasks(
     """
     values, labels_digest = _as_labels(labels)
     n_tasks, shots = _check_whole(1, n_tasks=n_tasks, shots=shots)
+    if n_tasks > MOST_TASKS:
+        raise InputError(f"expected at most {MOST_TASKS:,} tasks, but got {n_tasks:,}: draw fewer, by several seeds")
     ways, seed = *_check_whole(2, ways=ways), *_check_whole(0, seed=seed)
     if not isinstance(query, (Balanced, Dirichlet)):
         raise InputError(f"expected a query plan, but got {query!r}: give Balanced(15) or Dirichlet(75)")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,12 +103,12 @@ def test_all_methods_and_what_is_missing(run, file, features, tmp_path):
     code, out, err = run("evaluate", alone, "--method", "all", "--shots", 1, *QUICK, "--json")
     assert code == 0
     assert "simpleshot" not in {row["method"] for row in json.loads(out)}
-    assert err.replace("\n", " ").count("left out: simpleshot needs the mean of base features") == 1
+    assert err.replace("\n", " ").count("simpleshot is left out: simpleshot needs the mean of base features") == 1
     signed = Features.from_arrays(features.vectors - 0.2, features.labels).save(tmp_path / "signed.safetensors")
     code, out, err = run("evaluate", signed, "--method", "all", "--shots", 1, *QUICK, "--json")
     assert code == 0
     assert {row["method"] for row in json.loads(out)} & {"mll", "pt_map", "tim"} == {"tim"}
-    assert "left out: mll models features as exponential" in err.replace("\n", " ")
+    assert "mll is left out: mll models features as exponential" in err.replace("\n", " ")
     code, out, err = run("evaluate", alone, "--method", "combined", "--shots", 1, *QUICK)
     assert (code, out) == (2, "")
     assert "--val" in err
@@ -463,3 +464,51 @@ def test_a_ctrl_c_that_was_lost_is_found_at_the_next_step():
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, handler)
+
+
+def test_the_split_under_test_is_no_base_for_itself(run, file):
+    arguments = ("evaluate", file, "-m", "simpleshot", "--tasks", 3, "--ways", 3, "--total", 9, "--shots", 1)
+    assert run(*arguments)[0] == 0
+    code, _, err = run(*arguments, "--split", "train")
+    assert code == 2
+    assert "simpleshot needs the mean of base features" in err
+    assert run(*arguments, "--split", "train", "--base", file)[0] == 0  # asked for
+
+
+def test_damaged_base_features_matter_only_to_methods_that_need_them(run, features, tmp_path):
+    tensors = {"train.features": torch.full((4, 12), float("nan")), "train.labels": torch.arange(4) % 2}
+    tensors |= {"test.features": features.vectors.clone(), "test.labels": features.labels.clone()}
+    save_file(tensors, tmp_path / "f.safetensors")
+    arguments = (tmp_path / "f.safetensors", "--tasks", 3, "--ways", 3, "--total", 9, "--shots", 1)
+    assert run("evaluate", *arguments, "-m", "cosine")[0] == 0
+    code, _, err = run("evaluate", *arguments, "-m", "simpleshot")
+    assert code == 2
+    assert err.count("f.safetensors") == 1
+
+
+def test_a_fault_of_the_validation_features_is_told_as_theirs(run, file, features, tmp_path):
+    few = features.labels < 2
+    save_file({"features": features.vectors[few], "labels": features.labels[few]}, tmp_path / "few.safetensors")
+    code, _, err = run(
+        *("evaluate", file, "-m", "combined", "--tasks", 3, "--ways", 3, "--total", 9),
+        *("--val", tmp_path / "few.safetensors"),
+    )
+    assert code == 2
+    assert "combined cannot be calibrated on the validation features: expected at least 3 classes" in err
+
+
+def test_a_sweep_of_a_method_without_lambda_max_asks_for_a_grid(run, file, tmp_path):
+    code, _, err = run("sweep", file, "-m", "bd_cspn", "--tasks", 3, "-o", tmp_path / "s")
+    assert code == 2
+    assert "expected --grid NAME=A,B,C, as bd_cspn has no lambda_max: its parameters are tau" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_told_in_a_sentence():
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "likelyshot", "list", "--json"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert ran.returncode == 2
+    assert ran.stderr.decode().startswith("likelyshot: cannot write all of the output (No space left on device)")
+    assert ran.stderr.count(b"\n") == 1

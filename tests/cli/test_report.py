@@ -49,3 +49,12 @@ def test_bad_input_is_said_in_a_sentence(run, folder, tmp_path):
         assert sentence in err.replace("\n", " ")
         assert "Traceback" not in err
     assert not (tmp_path / "r.html").exists()
+
+
+def test_damaged_results_are_named(run, folder, tmp_path):
+    for name in ("mll.json", "cosine.json"):
+        (tmp_path / name).write_text((folder / name).read_text())
+    (tmp_path / "cosine.json").write_text('{"half": ')
+    code, out, _ = run("report", tmp_path, "-o", tmp_path / "r.html")
+    assert code == 0
+    assert f"left out: {tmp_path / 'cosine.json'} is no JSON object" in out

@@ -41,6 +41,7 @@ def test_a_folder_with_all_that_is_in_it(run):
     found = load_runs([run])
     assert [result.method for result in found.results] == ["mll", "cosine"]
     assert [swept.method for swept in found.sweeps] == ["mll"]
+    assert [file.name for file in found.damaged] == ["binary.json", "list.json", "notes.json"]
     assert found.made_by == [{"run": run.name, "command": ["evaluate", "F"], "environment": {"torch": "2"}}]
 
 

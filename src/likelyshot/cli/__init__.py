@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-#: Options that take several values, as in `--method mll cosine`, repeated, or with commas.
+#: Options that take several values, as in `--method mll cosine`, or repeated.
 SEVERAL = ("--method", "-m", "--shots", "--param", "-p", "--grid", "--set")
 
 
@@ -42,6 +43,12 @@ def main() -> None:
         app(spread(sys.argv[1:]))
     except InputError as error:
         typer.echo(f"likelyshot: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        sys.stdout = None  # what is left in its buffer cannot be written either
+        typer.echo(f"likelyshot: cannot write all of the output ({error.strerror}): make room for it", err=True)
         sys.exit(2)
 
 

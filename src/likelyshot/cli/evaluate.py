@@ -82,6 +82,7 @@ def evaluate(
         from likelyshot.binding import TEMPERATURE_TASKS, Statistics, bind
         from likelyshot.cli import inputs
         from likelyshot.cli.tables import evaluation_table
+        from likelyshot.evaluation import check_device
         from likelyshot.evaluation import evaluate as run
         from likelyshot.files import output_folder, write_json
         from likelyshot.methods.calibration import Calibration
@@ -89,7 +90,7 @@ def evaluate(
         from likelyshot.results import environment
 
         names, every = inputs.methods(method)
-        inputs.check_device(device)
+        check_device(device)
         params = inputs.params(names, param or [], normalise)
         known = Calibration.load(calibration) if calibration is not None else None
         networks = inputs.networks(
@@ -101,6 +102,7 @@ def evaluate(
             base=base,
             metrics=params.get("combined", {}).get("metrics"),
             shared=Statistics(calibration=known, seed=seed, device=device),
+            names=names,
         )
         plan = inputs.plan(query, alpha, total, per_class)
         drawn = inputs.draw(networks, tasks, ways, shots, plan, seed, overlap)
@@ -122,7 +124,7 @@ def evaluate(
                     if not every:
                         raise
                     if name not in left_out:
-                        screen.print(f"left out: {error}", style="yellow", markup=False, emoji=False)
+                        screen.print(f"{name} is left out: {error}", style="yellow", markup=False, emoji=False)
                     left_out.add(name)
                     progress(tasks + fitting)
         if not results:

@@ -49,15 +49,15 @@ def extract(
     """
     keep_memory()
     with running(as_json) as (screen, start):
-        from likelyshot.cli import inputs
         from likelyshot.errors import InputError
+        from likelyshot.evaluation import check_device
         from likelyshot.extraction import extract as run
         from likelyshot.extraction import extract_pretrained
         from likelyshot.feature_files import READERS
         from likelyshot.files import output_folder
         from likelyshot.recipes import Data
 
-        inputs.check_device(device)
+        check_device(device)
         if output.suffix != ".safetensors":
             raise InputError(f"expected a file .safetensors for the features, but got {output}: rename it")
         output_folder(output.parent, make=False)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
+import typer
 
-from likelyshot.binding import Statistics, parameters, parse
+from likelyshot.binding import Statistics, needs, parameters, parse
 from likelyshot.cli.options import Plan
 from likelyshot.errors import InputError, nearest
 from likelyshot.features import Base, Features, splits
@@ -19,6 +19,8 @@ from likelyshot.networks import Network, Networks
 from likelyshot.packaged import NETWORKS, PACKAGED
 from likelyshot.results import Result
 from likelyshot.tasks import Balanced, Dirichlet, Tasks, sample_tasks
+
+MANY_TASKS = 100_000  # take seconds to draw
 
 
 def methods(names: Sequence[str]) -> tuple[list[str], bool]:
@@ -86,14 +88,6 @@ def plan(query: Plan, alpha: float, total: int, per_class: int) -> Balanced | Di
     return Dirichlet(total, alpha) if query is Plan.dirichlet else Balanced(per_class)
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that torch does not know or have."""
-    try:
-        torch.zeros(1, device=device).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise InputError(f"device {device!r} is not to be had on this machine: use --device cpu") from None
-
-
 def load(path: Path | None, split: str | None, labels: Path | None, rectify: bool) -> Features:
     """Read features, the packaged ones by default."""
     features = Features.load(path or PACKAGED, split=split, labels=labels)
@@ -110,8 +104,12 @@ def networks(
     base: Path | None,
     metrics: Sequence[str] | None,
     shared: Statistics,
+    names: Sequence[str],
 ) -> Networks:
-    """Read the features of one network or several, with what their files, or others, hold of other classes."""
+    """Read the features of one network or several, with what their files, or others, hold of other classes.
+
+    Base classes are looked for if one of the methods `names` needs them.
+    """
     if shared.calibration is not None:
         metrics = shared.calibration.metrics
     metrics = tuple(metrics or METRICS)
@@ -125,7 +123,9 @@ def networks(
         Network(load(file, split, labels, rectify), _validation(file, other, rectify))
         for file, other in zip(files, held, strict=True)
     ]
-    members[-1] = replace(members[-1], base=_base(files[-1], base, rectify))  # no metric needs that of another
+    if any(need.startswith("base") for name in names for need in needs(name)):  # no metric needs that of another
+        tested = members[-1].features.source.get("split", "")
+        members[-1] = replace(members[-1], base=_base(files[-1], base, rectify, tested))
     return Networks(members, metrics, shared)
 
 
@@ -135,9 +135,11 @@ def _validation(path: Path, val: Path | None, rectify: bool) -> Features | None:
     return load(path, "val", None, rectify) if "val" in splits(path) else None
 
 
-def _base(path: Path, base: Path | None, rectify: bool) -> Base | None:
-    file = base or path
-    found = Base.load(file, rectify=rectify)
+def _base(path: Path, base: Path | None, rectify: bool, tested: str) -> Base | None:
+    """Find base classes in a file of their own, or beside the split that is tested, which is no base for itself."""
+    if base is None and tested in ("train", "base"):
+        return None
+    found = Base.load(base or path, rectify=rectify)
     if found is None and base is not None:
         if splits(base):
             known = ", ".join(splits(base))
@@ -157,6 +159,8 @@ def draw(
 ) -> list[Tasks]:
     """Sample tasks for every number of shots; all networks have the same labels."""
     features = networks.members[0].features
+    if n_tasks > MANY_TASKS:
+        typer.echo(f"drawing {n_tasks:,} tasks for each number of shots", err=True)
     return [
         sample_tasks(
             features.labels,

@@ -63,6 +63,9 @@ def report(
         say("figures")
         drawn = write_report_figures(output_folder(figures), data) if figures is not None else []
         progress(1)
+    for file in found.damaged:
+        warning = f"left out: {file} is no JSON object: if it was a result, make it anew"
+        screen.print(warning, style="yellow", soft_wrap=True, markup=False, highlight=False)
     for sentence in summary(data):
         screen.print(sentence, soft_wrap=True, markup=False, emoji=False, highlight=False)
     screen.print(f"Open {page} in a browser.", soft_wrap=True, markup=False, highlight=False)

@@ -39,14 +39,14 @@ def reproduce(
         likelyshot reproduce --full -o results/full
     """
     with running(as_json) as (screen, start):
-        from likelyshot.cli import inputs
         from likelyshot.cli.tables import reproduction_tables, sweep_table, to_markdown
+        from likelyshot.evaluation import check_device
         from likelyshot.files import write_whole
         from likelyshot.report import load_runs, report, write_report_page
         from likelyshot.reproduce import reproduce as run
         from likelyshot.reproduce import rows, total_work
 
-        inputs.check_device(device)
+        check_device(device)
         progress, say = start(total_work(max(tasks, 0), full))
         done = run(
             output,

@@ -71,9 +71,10 @@ def sweep(
         likelyshot sweep -m mll_transductive --query dirichlet --grid iterations=0,1,2,5,10,20 eta=0.1:0.9:0.2
     """
     with running(as_json) as (screen, start):
-        from likelyshot.binding import Statistics
+        from likelyshot.binding import Statistics, parameters
         from likelyshot.cli import inputs
         from likelyshot.cli.tables import sweep_table
+        from likelyshot.evaluation import check_device
         from likelyshot.features import splits
         from likelyshot.files import output_folder
         from likelyshot.plots import draw_sweep
@@ -82,7 +83,10 @@ def sweep(
         names, _ = inputs.methods([method])
         if len(names) != 1:
             raise InputError(f"a sweep takes one method, got {len(names)}: choose one of {', '.join(names)}")
-        inputs.check_device(device)
+        check_device(device)
+        if not grid and "lambda_max" not in parameters(names[0]):
+            known = ", ".join(parameters(names[0])) or "none"
+            raise InputError(f"expected --grid NAME=A,B,C, as {names[0]} has no lambda_max: its parameters are {known}")
         grids = inputs.grids(names[0], grid or ["lambda_max=10:100:10"])
         fixed = inputs.params(names, param or [], normalise)[names[0]]
         held = not features or "val" in splits(features[0])
@@ -95,6 +99,7 @@ def sweep(
             base=base,
             metrics=fixed.get("metrics"),
             shared=Statistics(seed=seed, device=device),
+            names=names,
         )
         chosen, statistics = networks.of(names[0])
         plan = inputs.plan(query, alpha, total, per_class)

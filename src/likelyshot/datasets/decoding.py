@@ -127,7 +127,11 @@ def report(problems: Iterable[Problem], images: ImageSet) -> None:
     if wrong and not (images.skip_unreadable and len(wrong) < len(images)):
         named = ", ".join(f"{problem.name!r} ({problem.kind})" for problem in wrong[:NAMED])
         more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
-        remedy = "mend them" if images.skip_unreadable else "mend them, or have unreadable images skipped"
+        remedy = (
+            "mend them"
+            if images.skip_unreadable
+            else "mend them, or skip unreadable images (--skip-unreadable; data.skip_unreadable in a recipe)"
+        )
         raise InputError(f"expected readable images, but got {len(wrong)} that are not, {named}{more}: {remedy}")
 
 

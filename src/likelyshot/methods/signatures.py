@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import numbers
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from likelyshot.errors import InputError
 
 
 def function_of(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,6 +42,19 @@ def needs_of(method: Callable[..., Any]) -> list[str]:
     ['base_mean']
     """
     return [key for key, default in _keywords(method).items() if default is inspect.Parameter.empty and key != "n_ways"]
+
+
+def check_values(name: str, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse parameters of another kind than their defaults: numbers, whole numbers, yes or no."""
+    kinds: dict[type, tuple[type, str]] = {
+        bool: (bool, "True or False"),
+        int: (numbers.Integral, "a whole number"),
+        float: (numbers.Real, "a number"),
+    }
+    for key, value in given.items():
+        kind, words = kinds.get(type(defaults.get(key)), (object, ""))
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind not in (bool, object)):
+            raise InputError(f"{key} of {name} must be {words}, got {value!r}: its default is {defaults[key]}")
 
 
 def _keywords(method: Callable[..., Any]) -> dict[str, Any]:

@@ -38,20 +38,24 @@ class Runs:
     results: Sequence[Result]
     sweeps: Sequence[Sweep]
     made_by: Sequence[Mapping[str, Any]]
+    damaged: Sequence[Path] = ()  # files that are no JSON object
 
 
 def load_runs(paths: Sequence[str | Path]) -> Runs:
     """Read runs: folders of results and sweeps (also in their folder cells), or single JSON files.
 
-    Files of other formats in a folder are passed over; a run without any result or sweep is refused.
+    Files of other formats in a folder are passed over, and so are damaged ones, which are named; a run without any
+    result or sweep is refused.
     """
     results: list[Result] = []
     sweeps: list[Sweep] = []
     made_by: list[dict[str, Any]] = []
+    damaged: list[Path] = []
     for path in dict.fromkeys(Path(path).absolute() for path in paths):
         before, older = len(results) + len(sweeps), 0
         for file in _files(path):
             document = _read(file, whole=file == path)
+            damaged += [] if document else [file]
             form = document.get("format", "")
             if form == RESULT:
                 results.append(_checked(Result.load(file), file))
@@ -67,7 +71,7 @@ def load_runs(paths: Sequence[str | Path]) -> Runs:
                 f"expected results of likelyshot in {path}, found {why}: give a folder that likelyshot evaluate -o, "
                 "sweep or reproduce of this version has written"
             )
-    return Runs(results, sweeps, made_by)
+    return Runs(results, sweeps, made_by, damaged)
 
 
 def _files(path: Path) -> list[Path]:
