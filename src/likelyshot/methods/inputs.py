@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -61,21 +59,20 @@ NON_NEGATIVE = {
 
 def check_non_negative(method: str, *features: Tensor, who: str = "") -> None:
     """Refuse negative features, in the name of the method or of `who` calls it."""
-    lowest = lowest_of(*features)
-    if lowest < 0:
+    lowest = [float(x.detach().amin()) for x in features if x.numel()]
+    if not all(low >= 0 for low in lowest):  # NaN too
+        check_finite(*features)
         raise InputError(
-            f"{who or method} {NON_NEGATIVE[method]} and needs them non-negative, got a minimum of {lowest:.4g}: "
+            f"{who or method} {NON_NEGATIVE[method]} and needs them non-negative, got a minimum of {min(lowest):.4g}: "
             "split signed features losslessly into [relu(x), relu(-x)] with likelyshot.functional.normalise.rectify "
             "(--rectify on the command line), or end the encoder in a ReLU"
         )
 
 
-def lowest_of(*features: Tensor) -> float:
-    """Give the least of all features; NaN and infinity are refused."""
-    bounds = [float(bound) for x in features if x.numel() for bound in x.detach().aminmax()]
-    if not all(map(math.isfinite, bounds)):
+def check_finite(*features: Tensor) -> None:
+    """Refuse NaN and infinity, where no normalisation does."""
+    if not all(bool(x.detach().isfinite().all()) for x in features):
         raise InputError(NOT_FINITE)
-    return min(bounds, default=0.0)
 
 
 def check_lambda_max(lambda_max: float) -> None:

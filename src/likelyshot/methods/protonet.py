@@ -7,7 +7,7 @@ from torch import Tensor
 
 from likelyshot.functional.prototypes import class_means
 from likelyshot.functional.scores import squared_distances
-from likelyshot.methods.inputs import lowest_of, prepare
+from likelyshot.methods.inputs import check_finite, prepare
 
 
 def protonet(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int) -> Tensor:
@@ -22,6 +22,6 @@ def protonet(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int) -> 
     tensor([[-1., -9.]])
     """
     support, query = prepare(support, labels, query, n_ways, normalise=False)
-    lowest_of(support, query)
+    check_finite(support, query)
     distances = squared_distances(query, class_means(support, labels, n_ways))
     return -distances.clamp_max(torch.finfo(distances.dtype).max)
