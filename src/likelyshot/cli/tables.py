@@ -13,6 +13,7 @@ from likelyshot import published
 from likelyshot.reproduce import SHOTS, WAYS, Reproduction
 from likelyshot.results import Difference, Result
 from likelyshot.sweep import Sweep
+from likelyshot.tasks import Dirichlet
 
 NAMES = {
     "euclidean": "Euclidean",
@@ -102,7 +103,7 @@ def _ours(run: Reproduction, protocol: str) -> Table:
     n_tasks = len(run.results[protocol, SHOTS[0], "euclidean"].accuracy)
     references = ["euclidean", *(name for name in ("mll_transductive",) if name in rows)]
     table = Table(
-        title=f"{protocol.partition('_')[0].capitalize()}: {WAYS}-way, {query.describe()}, {n_tasks:,} tasks\n"
+        title=f"{'Imbalanced' if isinstance(query, Dirichlet) else protocol.capitalize()}: {WAYS}-way, {query.describe()}, {n_tasks:,} tasks\n"
         "ours, CUB test classes, EfficientNet-Lite0 with a head trained for each metric",
         caption="Mean accuracy ± 95 % interval, in %; differences are paired. Euclidean, Cosine and MLL each on the "
         "network trained with it, Combined on all three, every other method on that of MLL. MLL with lambda_max "
