@@ -101,9 +101,10 @@ def reproduction_tables(run: Reproduction) -> list[Table]:
 def _ours(run: Reproduction, protocol: str) -> Table:
     query, rows = run.protocols[protocol]
     n_tasks = len(run.results[protocol, SHOTS[0], "euclidean"].accuracy)
+    kind = "Imbalanced" if isinstance(query, Dirichlet) else protocol.capitalize()
     references = ["euclidean", *(name for name in ("mll_transductive",) if name in rows)]
     table = Table(
-        title=f"{'Imbalanced' if isinstance(query, Dirichlet) else protocol.capitalize()}: {WAYS}-way, {query.describe()}, {n_tasks:,} tasks\n"
+        title=f"{kind}: {WAYS}-way, {query.describe()}, {n_tasks:,} tasks\n"
         "ours, CUB test classes, EfficientNet-Lite0 with a head trained for each metric",
         caption="Mean accuracy ± 95 % interval, in %; differences are paired. Euclidean, Cosine and MLL each on the "
         "network trained with it, Combined on all three, every other method on that of MLL. MLL with lambda_max "
