@@ -181,7 +181,7 @@ def bind(
             if bound[key] is None:
                 raise InputError(
                     f"{name} needs the {what} of base features: give base features (--base FILE), or a features file "
-                    "with a split called train"
+                    "with a split called train beside the one that is tested"
                 )
     if "calibration" in needs(name):
         through = {key: bound.pop(key) for key in _CALIBRATION_PARAMS if key in bound}

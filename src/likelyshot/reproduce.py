@@ -34,7 +34,7 @@ VARIANTS: dict[str, tuple[str, Params]] = {
     "protolp_uniform": ("protolp", {"marginals": "uniform"}),
 }
 #: Rivals that fit into three minutes on two cores, with all the rest of the tables.
-QUICK = ("protonet", "simpleshot", "matching", "laplacianshot", "bd_cspn")
+QUICK = ("protonet", "simpleshot", "matching", "entropy_min", "laplacianshot", "bd_cspn", "paddle")
 EVERY = (*INDUCTIVE, *(name for name in (*METHODS, *VARIANTS) if name not in INDUCTIVE))
 #: Below 100 tasks a second on two cores: evaluated on fewer tasks.
 SLOW = ("tim", "alpha_tim", "lr_ici")

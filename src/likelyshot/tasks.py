@@ -20,7 +20,7 @@ from likelyshot.errors import InputError
 from likelyshot.files import write_whole
 
 BLOCK = 256  # tasks drawn from one random stream; another value gives other tasks
-MOST_TASKS = 10_000_000  # 4 GB of rows with 80 images each
+MOST_TASKS = 10_000_000  # nearly 5 GB, with 80 images in each
 REDRAWS = 1_000  # times the query counts of a task are drawn before we give up
 _POOL_ENTRIES = 8_000_000  # largest table shuffled at once: 32 MB
 _FORMAT = "likelyshot-tasks-1"

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import pytest
 
 from likelyshot import cli
+
+
+@pytest.fixture
+def interruptible():
+    """Let Ctrl-C through, also where the tests run in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

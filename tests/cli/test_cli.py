@@ -447,7 +447,7 @@ def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(tmp_path):
     assert "other data sets and" in again.stderr
 
 
-def test_a_ctrl_c_that_was_lost_is_found_at_the_next_step():
+def test_a_ctrl_c_that_was_lost_is_found_at_the_next_step(interruptible):
     def work():
         with running(False) as (_, start):
             progress, _ = start(2)
@@ -456,14 +456,10 @@ def test_a_ctrl_c_that_was_lost_is_found_at_the_next_step():
                 signal.raise_signal(signal.SIGINT)
             progress(1)
 
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(SystemExit) as stopped:
-            work()
-        assert stopped.value.code == 130
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    with pytest.raises(SystemExit) as stopped:
+        work()
+    assert stopped.value.code == 130
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_the_split_under_test_is_no_base_for_itself(run, file):

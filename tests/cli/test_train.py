@@ -140,7 +140,7 @@ def test_bad_input_ends_with_a_sentence(run, recipe, arguments, message):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_waits_for_the_step_and_says_how_to_go_on(run, recipe, monkeypatch, number):
+def test_ctrl_c_waits_for_the_step_and_says_how_to_go_on(run, recipe, monkeypatch, interruptible, number):
     from likelyshot.training import keeper
     from likelyshot.training import run as runs
 
@@ -158,7 +158,7 @@ def test_ctrl_c_waits_for_the_step_and_says_how_to_go_on(run, recipe, monkeypatc
     assert signal.getsignal(number) is before
 
 
-def test_ctrl_c_is_not_put_off_before_the_first_step_nor_twice(run, recipe, monkeypatch):
+def test_ctrl_c_is_not_put_off_before_the_first_step_nor_twice(run, recipe, monkeypatch, interruptible):
     from likelyshot.training import run as runs
 
     def at_once(recipe, **others):
