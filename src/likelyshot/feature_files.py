@@ -78,7 +78,7 @@ def open_features(path: Path) -> _File:
     """Leave a file to the reader of its extension, unless it begins like one of another kind."""
     if not path.is_file():
         found = "it is a folder" if path.is_dir() else "nothing is there"
-        raise InputError(f"expected a file of features at {path}, but {found}: check the path")
+        raise InputError(f"expected a file of features in {path.absolute().parent}, but {found}: check the path")
     with path.open("rb") as file:
         head = file.read(9)
     if not head:
