@@ -337,7 +337,7 @@ def test_weights_of_another_architecture_are_refused(head_table, changed, tmp_pa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data.features": "nowhere.safetensors"}, "nowhere.safetensors: expected a file of features in .*, but nothing is there"),
+        ({"data.features": "nowhere.safetensors"}, "nowhere.safetensors: expected a file .*, but nothing is there"),
         ({"pretrain.batch_size": 61}, "expected at least pretrain.batch_size = 61 training images, but got 60"),
         ({"finetune.metric": "mlll"}, "unknown method 'mlll': did you mean 'mll'"),
         ({"finetune.ways": 7}, "expected at least 7 classes"),
