@@ -19,7 +19,7 @@ from rich.table import Table
 
 from benchmarks import references
 from likelyshot import Balanced, Dirichlet, Features, calibrate, evaluate, sample_tasks
-from likelyshot.evaluation import cores
+from likelyshot.evaluation.evaluate import cores
 from likelyshot.methods import METHODS
 from likelyshot.methods.combined import combined, score_columns
 

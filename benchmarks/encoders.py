@@ -26,8 +26,8 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likelyshot.encoders.efficientnet_lite import EPSILON, EfficientNetLite0, SameConv, fold
-from likelyshot.pretrained.efficientnet_lite0 import CHUNK, MEAN, SCALE, SIZE, by_onnxruntime, by_torch
+from likelyshot.encoders.networks.efficientnet_lite import EPSILON, EfficientNetLite0, SameConv, fold
+from likelyshot.encoders.pretrained.efficientnet_lite0 import CHUNK, MEAN, SCALE, SIZE, by_onnxruntime, by_torch
 
 Run = Callable[[np.ndarray], np.ndarray]
 

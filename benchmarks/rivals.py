@@ -27,7 +27,7 @@ from torch import Tensor
 
 from benchmarks.__main__ import DIM, QUERIES, SHOTS, WAYS, make, seconds
 from likelyshot import Balanced, evaluate, sample_tasks
-from likelyshot.evaluation import cores
+from likelyshot.evaluation.evaluate import cores
 from likelyshot.methods import METHODS
 
 ABSENT = "easyfsl is not installed: make easyfsl"

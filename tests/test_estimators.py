@@ -27,7 +27,7 @@ from likelyshot import (
     MLLClassifier,
     TransductiveMLLClassifier,
 )
-from likelyshot.confidence import support_temperature
+from likelyshot.confidence.temperature import support_temperature
 from likelyshot.functional.prototypes import class_means
 from likelyshot.methods import METHODS
 from likelyshot.methods.calibration import METRICS, fit_calibration
@@ -655,7 +655,7 @@ def test_zero_rows_are_fine_without_normalisation():
 
 
 def test_an_unknown_device_is_an_error():
-    with pytest.raises(InputError, match="device 'toaster' is not to be had on this machine"):
+    with pytest.raises(InputError, match="device 'toaster' is not available on this machine"):
         FewShotClassifier(device="toaster").fit(*draw()[:2])
 
 

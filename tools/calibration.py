@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from likelyshot import Balanced, Dirichlet, Features, Tasks, sample_tasks
-from likelyshot.confidence import support_temperature
-from likelyshot.evaluation import cores, fit_temperature, map_chunks
-from likelyshot.expectation import expect
+from likelyshot.confidence.expectation import expect
+from likelyshot.confidence.temperature import support_temperature
+from likelyshot.data.packaged import PACKAGED
+from likelyshot.evaluation.evaluate import cores, fit_temperature, map_chunks
 from likelyshot.functional.temperature import calibration_error, probabilities
 from likelyshot.methods import METHODS, Method
-from likelyshot.packaged import PACKAGED
 
 NAMES = ("mll", "mll_transductive")
 UNEQUAL = (1, 2, 5, 10, 30)  # examples of each of five classes

@@ -14,10 +14,10 @@ from rich.table import Table
 from torch import Tensor
 
 from likelyshot import Balanced, Dirichlet, Features, Tasks, sample_tasks
-from likelyshot.evaluation import map_chunks
+from likelyshot.data.packaged import PACKAGED
+from likelyshot.evaluation.evaluate import map_chunks
 from likelyshot.functional.prototypes import one_hot
 from likelyshot.methods import METHODS
-from likelyshot.packaged import PACKAGED
 
 PLANS: tuple[Balanced | Dirichlet, ...] = (Dirichlet(alpha=1.0), Dirichlet(alpha=2.0), Dirichlet(alpha=5.0), Balanced())
 MARGINALS = ("uniform", "estimated", "true")

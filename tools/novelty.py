@@ -12,14 +12,14 @@ from tools.calibration import print_table
 from torch import Tensor
 
 from likelyshot import Balanced, Dirichlet, Features, sample_tasks
-from likelyshot.confidence import INDUCTIVE, gap_of
-from likelyshot.evaluation import cores, map_chunks
+from likelyshot.confidence.novelty import learn_novelty
+from likelyshot.confidence.temperature import INDUCTIVE, gap_of
+from likelyshot.data.packaged import PACKAGED
+from likelyshot.evaluation.evaluate import cores, map_chunks
 from likelyshot.functional.normalise import l2_normalise
 from likelyshot.functional.prototypes import class_means
 from likelyshot.functional.scores import cosines, exponential_log_likelihood, exponential_rates
 from likelyshot.methods.mll import mll
-from likelyshot.novelty import learn_novelty
-from likelyshot.packaged import PACKAGED
 
 KNOWN, RATE, SHIPPED = 5, 0.05, "**best class against background (shipped)**"
 PLANS = {

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from likelyshot.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from likelyshot.packaged import ENCODERS
-from likelyshot.recipes import load_recipe
+from likelyshot.data.packaged import ENCODERS
+from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from likelyshot.training.recipes import load_recipe
 
 
 def main(source: str) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
-from likelyshot.extraction import save_splits
-from likelyshot.features import Base, Features
-from likelyshot.packaged import NETWORKS
+from likelyshot.data.features import Base, Features
+from likelyshot.data.packaged import NETWORKS
+from likelyshot.encoders.extract import save_splits
 
 
 def main(folder: Path) -> None:

@@ -13,10 +13,10 @@ from tools.calibration import UNEQUAL, print_table
 from torch import Tensor
 
 from likelyshot import Balanced, Dirichlet, Features, sample_tasks
-from likelyshot.evaluation import evaluate, map_chunks
+from likelyshot.data.packaged import PACKAGED
+from likelyshot.evaluation.evaluate import evaluate, map_chunks
 from likelyshot.functional.metrics import confusion_counts
 from likelyshot.methods import METHODS, Method
-from likelyshot.packaged import PACKAGED
 
 VALUES = (0.0, 0.5, 1.0, 2.0)
 

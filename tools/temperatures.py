@@ -9,7 +9,7 @@ import functools
 import sys
 
 from likelyshot import Balanced, Features, sample_tasks
-from likelyshot.evaluation import fit_temperature
+from likelyshot.evaluation.evaluate import fit_temperature
 from likelyshot.methods import METHODS
 
 

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from likelyshot.charts import Chart, Line, Panel
-from likelyshot.figures import write_figure
-from likelyshot.files import output_folder, write_whole
+from likelyshot.data.files import output_folder, write_whole
+from likelyshot.report.charts import Chart, Line, Panel
+from likelyshot.report.figures import write_figure
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -12,7 +12,7 @@ import itertools
 import json
 from pathlib import Path
 
-from likelyshot.recipes import load_recipe
+from likelyshot.training.recipes import load_recipe
 from likelyshot.training.run import train
 
 METRICS = ("euclidean", "cosine", "mll")

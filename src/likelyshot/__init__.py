@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.3.0"
 
 if TYPE_CHECKING:
+    from likelyshot.data.features import Features
+    from likelyshot.data.results import Result
+    from likelyshot.data.tasks import Balanced, Dirichlet, Tasks, sample_tasks
     from likelyshot.errors import InputError
     from likelyshot.estimators import (
         CombinedClassifier,
@@ -18,12 +21,9 @@ if TYPE_CHECKING:
         MLLClassifier,
         TransductiveMLLClassifier,
     )
-    from likelyshot.evaluation import calibrate, evaluate
-    from likelyshot.features import Features
+    from likelyshot.evaluation.evaluate import calibrate, evaluate
     from likelyshot.methods.calibration import Calibration
     from likelyshot.own_data import Classification, Model, classify
-    from likelyshot.results import Result
-    from likelyshot.tasks import Balanced, Dirichlet, Tasks, sample_tasks
 
 _HOME = {
     "InputError": "errors",
@@ -31,18 +31,18 @@ _HOME = {
     "FewShotClassifier": "estimators",
     "MLLClassifier": "estimators",
     "TransductiveMLLClassifier": "estimators",
-    "calibrate": "evaluation",
-    "evaluate": "evaluation",
-    "Features": "features",
+    "calibrate": "evaluation.evaluate",
+    "evaluate": "evaluation.evaluate",
+    "Features": "data.features",
     "Calibration": "methods.calibration",
     "Classification": "own_data",
     "Model": "own_data",
     "classify": "own_data",
-    "Result": "results",
-    "Balanced": "tasks",
-    "Dirichlet": "tasks",
-    "Tasks": "tasks",
-    "sample_tasks": "tasks",
+    "Result": "data.results",
+    "Balanced": "data.tasks",
+    "Dirichlet": "data.tasks",
+    "Tasks": "data.tasks",
+    "sample_tasks": "data.tasks",
 }
 
 __all__ = [

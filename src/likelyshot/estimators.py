@@ -24,12 +24,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from likelyshot.confidence import is_transductive, support_temperature
+from likelyshot.confidence.temperature import is_transductive, support_temperature
 from likelyshot.errors import InputError, nearest
-from likelyshot.evaluation import check_device
 from likelyshot.functional.normalise import l2_normalise, rectify
 from likelyshot.functional.prototypes import class_means
 from likelyshot.functional.temperature import probabilities
+from likelyshot.machine import check_device
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _STATISTICS = {
     "base_mean": "the mean feature vector of the base classes",
-    "base_within": "likelyshot.features.Base.of(base features).within",
+    "base_within": "likelyshot.data.features.Base.of(base features).within",
     "calibration": "likelyshot.calibrate(validation features, tasks)",
 }
 

@@ -15,8 +15,8 @@ import torch
 from PIL import Image
 
 from likelyshot.cli.own_data import stages
+from likelyshot.encoders.pretrained import callable_encoder
 from likelyshot.own_data.model import Model
-from likelyshot.pretrained import callable_encoder
 
 
 def tones(images):
@@ -208,7 +208,7 @@ import likelyshot.own_data.pipeline
 from likelyshot import cli
 from likelyshot.cli.own_data import stages
 from likelyshot.own_data.model import Model
-from likelyshot.pretrained import callable_encoder
+from likelyshot.encoders.pretrained import callable_encoder
 
 lengths = callable_encoder(lambda texts: [[1 + len(text), 2, 3] for text in texts], "lengths", kind="text")
 likelyshot.own_data.pipeline.open_encoder = lambda name, device: lengths

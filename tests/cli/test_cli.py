@@ -17,10 +17,10 @@ from safetensors.torch import save_file
 
 from likelyshot import Calibration, Result, calibrate, sample_tasks
 from likelyshot.cli.display import running
-from likelyshot.features import Features
+from likelyshot.data.features import Features
+from likelyshot.data.tasks import Balanced
+from likelyshot.evaluation.reproduce import PROTOCOLS
 from likelyshot.methods import METHODS
-from likelyshot.reproduce import PROTOCOLS
-from likelyshot.tasks import Balanced
 
 
 @pytest.fixture(scope="module")

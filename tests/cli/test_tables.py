@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from likelyshot.cli.tables import NAMES, to_markdown
-from likelyshot.reproduce import EVERY
+from likelyshot.evaluation.reproduce import EVERY
 
 
 def test_markdown_has_the_title_the_cells_and_the_caption():

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from likelyshot import Features
 from likelyshot.cli.train import KEEP_MEMORY, keep_memory
-from likelyshot.pretrained import callable_encoder
+from likelyshot.encoders.pretrained import callable_encoder
 
 pytest.importorskip("lightning_fabric")
 
@@ -213,7 +213,7 @@ def test_extract_refuses_what_it_cannot_write_or_read(run, recipe, tmp_path):
 
 def test_extract_keeps_vectors_unless_told_not_to(run, tmp_path, monkeypatch):
     encoder = callable_encoder(lambda images: [image.size for image in images], "size")
-    monkeypatch.setattr("likelyshot.extraction.open_encoder", lambda name, device: encoder)
+    monkeypatch.setattr("likelyshot.encoders.extract.open_encoder", lambda name, device: encoder)
     monkeypatch.setenv("LIKELYSHOT_CACHE", str(tmp_path / "vectors"))
     for i in range(3):
         (tmp_path / "images" / f"{i}").mkdir(parents=True)

@@ -8,10 +8,10 @@ import torch
 from scipy.stats import multivariate_normal
 
 from likelyshot import Features, calibrate, sample_tasks
+from likelyshot.data.tasks import Balanced
 from likelyshot.errors import InputError
 from likelyshot.methods.calibration import Calibration, Gaussian, fit_calibration, independent_columns
 from likelyshot.methods.combined import combined, score_columns
-from likelyshot.tasks import Balanced
 
 METRICS = ("euclidean", "cosine", "mll")
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from likelyshot import InputError, calibrate, sample_tasks
-from likelyshot.features import Base, Features
+from likelyshot.data.features import Base, Features
+from likelyshot.data.tasks import Balanced
 from likelyshot.methods import METHODS
 from likelyshot.methods.inputs import NON_NEGATIVE
 from likelyshot.methods.signatures import parameters_of
-from likelyshot.tasks import Balanced
 
 WAYS, SHOTS, DIM = 4, 3, 24
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from likelyshot.data.items import Item
 from likelyshot.errors import InputError
-from likelyshot.items import Item
 from likelyshot.own_data import gallery
 from likelyshot.own_data.answers import Answers
 from likelyshot.own_data.gallery import render, write_gallery

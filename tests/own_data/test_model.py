@@ -10,11 +10,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from likelyshot.confidence import support_temperature
+from likelyshot.confidence.novelty import learn_novelty
+from likelyshot.confidence.temperature import support_temperature
+from likelyshot.data.features import Base, Features
 from likelyshot.errors import InputError
-from likelyshot.features import Base, Features
 from likelyshot.methods import METHODS
-from likelyshot.novelty import learn_novelty
 from likelyshot.own_data.model import Model, wants_rectified
 
 

@@ -11,16 +11,16 @@ import pytest
 import torch
 from PIL import Image
 
+from likelyshot.confidence.expectation import Expectation
+from likelyshot.data.items import Item, Problem
+from likelyshot.encoders.pretrained import callable_encoder
 from likelyshot.errors import InputError
-from likelyshot.expectation import Expectation
-from likelyshot.items import Item, Problem
 from likelyshot.methods import METHODS
 from likelyshot.own_data.gathering import gather, summary
 from likelyshot.own_data.model import Model
 from likelyshot.own_data.piles import Pile
 from likelyshot.own_data.pipeline import classify, fit, predict
 from likelyshot.own_data.stream import answer_stream, stream_method
-from likelyshot.pretrained import callable_encoder
 
 COLOURS = {"blue": (40, 60, 200), "green": (50, 190, 70), "red": (210, 50, 40)}
 

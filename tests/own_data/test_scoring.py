@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from likelyshot.confidence import is_transductive
+from likelyshot.confidence.temperature import is_transductive
+from likelyshot.data.features import Base
 from likelyshot.errors import InputError
-from likelyshot.features import Base
 from likelyshot.methods import METHODS
 from likelyshot.methods.signatures import needs_of
 from likelyshot.own_data import scoring

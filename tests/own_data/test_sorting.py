@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from likelyshot.data.items import Item
 from likelyshot.errors import InputError
-from likelyshot.items import Item
 from likelyshot.own_data import sorting
 from likelyshot.own_data.sorting import folder_names, sort_into
 

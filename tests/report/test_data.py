@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from likelyshot import Balanced, Dirichlet, Result, evaluate, published, sample_tasks
+from likelyshot import Balanced, Dirichlet, Result, evaluate, sample_tasks
 from likelyshot.errors import InputError
+from likelyshot.evaluation import published
+from likelyshot.evaluation.sweep import Sweep
 from likelyshot.methods import METHODS
 from likelyshot.report import report
-from likelyshot.sweep import Sweep
 
 
 def made(

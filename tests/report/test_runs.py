@@ -8,9 +8,9 @@ import pytest
 
 from likelyshot import Balanced, evaluate, sample_tasks
 from likelyshot.errors import InputError
+from likelyshot.evaluation.sweep import sweep
 from likelyshot.methods import METHODS
 from likelyshot.report.runs import load_runs
-from likelyshot.sweep import sweep
 
 
 @pytest.fixture(scope="module")

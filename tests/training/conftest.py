@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from likelyshot.recipes import recipe_from
+from likelyshot.training.recipes import recipe_from
 
 
 @pytest.fixture(scope="session")

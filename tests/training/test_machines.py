@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from likelyshot import InputError, encoders
-from likelyshot.checkpoints import restore_module
-from likelyshot.extraction import Pool
+from likelyshot import InputError
+from likelyshot.encoders import networks as encoders
+from likelyshot.encoders.checkpoints import restore_module
+from likelyshot.encoders.extract import Pool
 from likelyshot.training.machines import check_synchronised, synchronised
 
 pytest.importorskip("lightning_fabric")

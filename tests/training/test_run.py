@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from likelyshot import Features, InputError
-from likelyshot.checkpoints import Checkpoint, load_checkpoint, load_encoder, save_checkpoint
-from likelyshot.features import Base, splits
+from likelyshot.data.features import Base, splits
+from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, load_encoder, save_checkpoint
 
 pytest.importorskip("lightning_fabric")
 
@@ -85,7 +85,7 @@ KILLED = """
 import json, os, signal, sys
 import torch
 torch.set_num_threads(1)
-from likelyshot.recipes import recipe_from
+from likelyshot.training.recipes import recipe_from
 from likelyshot.training.machines import Machines
 from likelyshot.training.run import train
 steps = []
@@ -207,7 +207,7 @@ TWO = """
 import json, sys
 import torch
 torch.set_num_threads(1)
-from likelyshot.recipes import recipe_from
+from likelyshot.training.recipes import recipe_from
 from likelyshot.training.machines import Machines
 from likelyshot.training.run import train
 summary = train(recipe_from(json.loads(sys.argv[1])), machines=Machines("cpu", 2, 1, "ddp"))
@@ -239,8 +239,8 @@ import json, os, sys
 import torch
 torch.set_num_threads(1)
 from likelyshot import InputError
-from likelyshot.datasets import pixel_cache
-from likelyshot.recipes import recipe_from
+from likelyshot.data.datasets import pixel_cache
+from likelyshot.training.recipes import recipe_from
 from likelyshot.training.machines import Machines
 from likelyshot.training.run import train
 real = pixel_cache.decode

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from likelyshot.recipes import Optimisation
+from likelyshot.training.recipes import Optimisation
 from likelyshot.training.schedule import rate_factor
 
 S = torch.optim.lr_scheduler

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from likelyshot import InputError, encoders
-from likelyshot.extraction import Pool, open_pool
-from likelyshot.recipes import Augmentation
+from likelyshot import InputError
+from likelyshot.encoders import networks as encoders
+from likelyshot.encoders.extract import Pool, open_pool
 from likelyshot.training.finetune import finetuning, training_method
 from likelyshot.training.pretrain import pretraining
+from likelyshot.training.recipes import Augmentation
 from likelyshot.training.seeds import derived
 from likelyshot.training.stage import Share
 

@@ -79,15 +79,15 @@ def evaluate(
     Of three networks, each metric is scored on its own, combined on all of them, and any other method on the last.
     """
     with running(as_json) as (screen, start):
-        from likelyshot.binding import TEMPERATURE_TASKS, Statistics, bind
         from likelyshot.cli import inputs
         from likelyshot.cli.tables import evaluation_table
-        from likelyshot.evaluation import check_device
-        from likelyshot.evaluation import evaluate as run
-        from likelyshot.files import output_folder, write_json
+        from likelyshot.data.files import output_folder, write_json
+        from likelyshot.data.results import environment
+        from likelyshot.evaluation.evaluate import evaluate as run
+        from likelyshot.machine import check_device
+        from likelyshot.methods.binding import TEMPERATURE_TASKS, Statistics, bind
         from likelyshot.methods.calibration import Calibration
         from likelyshot.report import load_runs, report, write_report_page
-        from likelyshot.results import environment
 
         names, every = inputs.methods(method)
         check_device(device)

@@ -54,10 +54,10 @@ def explore(
     """
     with running(as_json) as (screen, start):
         from likelyshot.cli import inputs
-        from likelyshot.explore import explore as run
-        from likelyshot.explore import explore_work
-        from likelyshot.explore_page import write_explore_figures, write_explore_page
-        from likelyshot.files import output_folder
+        from likelyshot.data.files import output_folder
+        from likelyshot.evaluation.explore import explore as run
+        from likelyshot.evaluation.explore import explore_work
+        from likelyshot.report.explore_page import write_explore_figures, write_explore_page
 
         chosen = inputs.load(features, split, labels, rectify)
         if output.is_dir():

@@ -49,13 +49,13 @@ def extract(
     """
     keep_memory()
     with running(as_json) as (screen, start):
+        from likelyshot.data.feature_files import READERS
+        from likelyshot.data.files import output_folder
+        from likelyshot.encoders.extract import extract as run
+        from likelyshot.encoders.extract import extract_pretrained
         from likelyshot.errors import InputError
-        from likelyshot.evaluation import check_device
-        from likelyshot.extraction import extract as run
-        from likelyshot.extraction import extract_pretrained
-        from likelyshot.feature_files import READERS
-        from likelyshot.files import output_folder
-        from likelyshot.recipes import Data
+        from likelyshot.machine import check_device
+        from likelyshot.training.recipes import Data
 
         check_device(device)
         if output.suffix != ".safetensors":

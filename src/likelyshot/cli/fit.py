@@ -49,8 +49,8 @@ def fit(
     """
     with running(as_json) as (screen, start):
         from likelyshot.cli import own_data
+        from likelyshot.data.files import output_folder
         from likelyshot.errors import InputError
-        from likelyshot.files import output_folder
         from likelyshot.own_data.pipeline import fit as run
 
         chosen = own_data.chosen_method(method)

@@ -9,16 +9,16 @@ from typing import Any
 
 import typer
 
-from likelyshot.binding import Statistics, needs, parameters, parse
 from likelyshot.cli.options import Plan
+from likelyshot.data.features import Base, Features, splits
+from likelyshot.data.packaged import NETWORKS, PACKAGED
+from likelyshot.data.results import Result
+from likelyshot.data.tasks import Balanced, Dirichlet, Tasks, sample_tasks
 from likelyshot.errors import InputError, nearest
-from likelyshot.features import Base, Features, splits
+from likelyshot.evaluation.networks import Network, Networks
 from likelyshot.methods import METHODS
+from likelyshot.methods.binding import Statistics, needs, parameters, parse
 from likelyshot.methods.calibration import METRICS, check_metrics
-from likelyshot.networks import Network, Networks
-from likelyshot.packaged import NETWORKS, PACKAGED
-from likelyshot.results import Result
-from likelyshot.tasks import Balanced, Dirichlet, Tasks, sample_tasks
 
 MANY_TASKS = 100_000  # take seconds to draw
 

@@ -22,9 +22,9 @@ def list_methods(
 
         likelyshot list mll_transductive
     """
-    from likelyshot.binding import about
     from likelyshot.cli.tables import method_page, methods_table
     from likelyshot.methods import METHODS
+    from likelyshot.methods.binding import about
 
     rows = [about(name) for name in ([method] if method is not None else METHODS)]
     if as_json:

@@ -16,9 +16,9 @@ from likelyshot.cli.display import Start
 from likelyshot.errors import InputError
 
 if TYPE_CHECKING:
-    from likelyshot.expectation import Expectation
-    from likelyshot.features import Base, Features
-    from likelyshot.items import Problem
+    from likelyshot.confidence.expectation import Expectation
+    from likelyshot.data.features import Base, Features
+    from likelyshot.data.items import Problem
     from likelyshot.own_data.classification import Classification
     from likelyshot.own_data.gathering import Stage
     from likelyshot.own_data.model import Model
@@ -122,7 +122,7 @@ def method_params(method: str | None, given: Sequence[str] | None) -> dict[str, 
 
 def base_features(path: Path | None, rectify: bool) -> Base | None:
     """Read the statistics of base classes, or compute them."""
-    from likelyshot.features import Base, Features
+    from likelyshot.data.features import Base, Features
 
     if path is None:
         return None
@@ -135,7 +135,7 @@ def base_features(path: Path | None, rectify: bool) -> Base | None:
 
 def validation_features(path: Path | None) -> Features | None:
     """Read validation features: the split val, or the only one."""
-    from likelyshot.features import Features, splits
+    from likelyshot.data.features import Features, splits
 
     return None if path is None else Features.load(path, split="val" if "val" in splits(path) else None)
 
@@ -144,7 +144,7 @@ def check_outputs(
     query: Path, output: Path | None, gallery: Path | None, copy_to: Path | None, link_to: Path | None
 ) -> None:
     """Refuse places that cannot be written before any work is done."""
-    from likelyshot.files import output_folder
+    from likelyshot.data.files import output_folder
     from likelyshot.own_data.answers import check_answers_path
 
     if output is not None:

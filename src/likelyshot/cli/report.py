@@ -41,9 +41,9 @@ def report(
         likelyshot report results/f results/sweep -o report.html --figures figures
     """
     with running(as_json) as (screen, start):
-        from likelyshot.files import output_folder
+        from likelyshot.data.files import output_folder
         from likelyshot.report import report as run
-        from likelyshot.report.page import summary, write_report_figures, write_report_page
+        from likelyshot.report.results_page import summary, write_report_figures, write_report_page
         from likelyshot.report.runs import load_runs
 
         if output.is_dir():

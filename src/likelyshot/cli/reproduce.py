@@ -40,11 +40,11 @@ def reproduce(
     """
     with running(as_json) as (screen, start):
         from likelyshot.cli.tables import reproduction_tables, sweep_table, to_markdown
-        from likelyshot.evaluation import check_device
-        from likelyshot.files import write_whole
+        from likelyshot.data.files import write_whole
+        from likelyshot.evaluation.reproduce import reproduce as run
+        from likelyshot.evaluation.reproduce import rows, total_work
+        from likelyshot.machine import check_device
         from likelyshot.report import load_runs, report, write_report_page
-        from likelyshot.reproduce import reproduce as run
-        from likelyshot.reproduce import rows, total_work
 
         check_device(device)
         progress, say = start(total_work(max(tasks, 0), full))

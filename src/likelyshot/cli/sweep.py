@@ -71,14 +71,14 @@ def sweep(
         likelyshot sweep -m mll_transductive --query dirichlet --grid iterations=0,1,2,5,10,20 eta=0.1:0.9:0.2
     """
     with running(as_json) as (screen, start):
-        from likelyshot.binding import Statistics, parameters
         from likelyshot.cli import inputs
         from likelyshot.cli.tables import sweep_table
-        from likelyshot.evaluation import check_device
-        from likelyshot.features import splits
-        from likelyshot.files import output_folder
-        from likelyshot.plots import draw_sweep
-        from likelyshot.sweep import sweep as run
+        from likelyshot.data.features import splits
+        from likelyshot.data.files import output_folder
+        from likelyshot.evaluation.sweep import sweep as run
+        from likelyshot.machine import check_device
+        from likelyshot.methods.binding import Statistics, parameters
+        from likelyshot.report.sweep_chart import draw_sweep
 
         names, _ = inputs.methods([method])
         if len(names) != 1:

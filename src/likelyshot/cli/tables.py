@@ -9,11 +9,11 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from likelyshot import published
-from likelyshot.reproduce import SHOTS, WAYS, Reproduction
-from likelyshot.results import Difference, Result
-from likelyshot.sweep import Sweep
-from likelyshot.tasks import Dirichlet
+from likelyshot.data.results import Difference, Result
+from likelyshot.data.tasks import Dirichlet
+from likelyshot.evaluation import published
+from likelyshot.evaluation.reproduce import SHOTS, WAYS, Reproduction
+from likelyshot.evaluation.sweep import Sweep
 
 NAMES = {
     "euclidean": "Euclidean",

@@ -19,8 +19,8 @@ from likelyshot.cli.display import console, print_json
 from likelyshot.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from likelyshot.recipes import Recipe
     from likelyshot.training.keeper import View
+    from likelyshot.training.recipes import Recipe
 
 #: Have glibc keep freed memory: handed back, the tensors of every step would page-fault anew.
 KEEP_MEMORY = {
@@ -57,7 +57,7 @@ def train(
         torchrun --nnodes 2 --nproc-per-node 4 -m likelyshot train R.toml --num-nodes 2 --devices 4 --strategy ddp
     """
     keep_memory()
-    from likelyshot.recipes import load_recipe
+    from likelyshot.training.recipes import load_recipe
 
     loaded = load_recipe(recipe, change or [])
     if dry_run:
@@ -99,8 +99,8 @@ def keep_memory() -> None:
 
 def show_recipe(recipe: Recipe) -> None:
     """Print the whole recipe, and how large its encoder is."""
-    from likelyshot import encoders
-    from likelyshot.features import Features
+    from likelyshot.data.features import Features
+    from likelyshot.encoders import networks as encoders
 
     params = dict(recipe.encoder.params)
     if recipe.data.features:

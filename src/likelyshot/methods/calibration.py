@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from likelyshot.data.files import write_json
 from likelyshot.errors import InputError, nearest
-from likelyshot.files import write_json
 
 METRICS = ("euclidean", "cosine", "mll")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from likelyshot.expectation import Expectation
-from likelyshot.items import Item, Problem
+from likelyshot.confidence.expectation import Expectation
+from likelyshot.data.items import Item, Problem
 from likelyshot.own_data.answers import Answers, write_answers
 from likelyshot.own_data.gallery import MOST, write_gallery
 from likelyshot.own_data.gathering import Gathered, Stage, begin, summary

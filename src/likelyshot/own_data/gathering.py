@@ -10,13 +10,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from likelyshot.embedding import embed
+from likelyshot.data.items import Item, Problem
+from likelyshot.encoders.embed import embed
+from likelyshot.encoders.pretrained import Encoder
 from likelyshot.errors import InputError
-from likelyshot.evaluation import Progress
-from likelyshot.items import Item, Problem
+from likelyshot.machine import Progress
 from likelyshot.own_data.piles import Pile, duplicates
 from likelyshot.own_data.scoring import scan
-from likelyshot.pretrained import Encoder
 
 #: Called with what begins and how many steps it has; gives what is to be told of steps done.
 Stage = Callable[[str, int], Progress]

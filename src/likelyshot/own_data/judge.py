@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from likelyshot.data.features import Features
+from likelyshot.data.tasks import Balanced, sample_tasks
 from likelyshot.errors import InputError
-from likelyshot.evaluation import Progress, fit_temperature
-from likelyshot.features import Features
+from likelyshot.evaluation.evaluate import fit_temperature
 from likelyshot.functional.temperature import probabilities
+from likelyshot.machine import Progress
 from likelyshot.methods import Method
 from likelyshot.own_data.answers import Answers
-from likelyshot.tasks import Balanced, sample_tasks
 
 #: Validation tasks that temperatures are fitted on, and their queries of a class at most.
 TASKS, QUERIES = 200, 15

@@ -14,17 +14,17 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from likelyshot.binding import Params, needs, parameters
-from likelyshot.confidence import is_transductive, support_temperature
+from likelyshot.confidence.novelty import Novelty, learn_novelty
+from likelyshot.confidence.temperature import is_transductive, support_temperature
+from likelyshot.data.feature_files import reading
+from likelyshot.data.features import Base, Features
 from likelyshot.errors import InputError, nearest
-from likelyshot.evaluation import Progress
-from likelyshot.feature_files import reading
-from likelyshot.features import Base, Features
 from likelyshot.functional.normalise import rectify as split_signs
+from likelyshot.machine import Progress
 from likelyshot.methods import METHODS, Method
+from likelyshot.methods.binding import Params, needs, parameters
 from likelyshot.methods.calibration import Calibration
 from likelyshot.methods.inputs import NON_NEGATIVE
-from likelyshot.novelty import Novelty, learn_novelty
 from likelyshot.own_data.answers import Answers
 from likelyshot.own_data.judge import Judge, validation_temperatures
 from likelyshot.own_data.model_files import FACTS, read_model, write_model

@@ -11,8 +11,8 @@ from safetensors import safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
+from likelyshot.data.files import write_whole
 from likelyshot.errors import InputError
-from likelyshot.files import write_whole
 
 FORMAT, VERSION = "likelyshot.model", 1
 

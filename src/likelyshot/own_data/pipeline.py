@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from likelyshot.binding import Params
-from likelyshot.confidence import is_transductive
+from likelyshot.confidence.expectation import Expectation, expect
+from likelyshot.confidence.temperature import is_transductive
+from likelyshot.data.features import Base, Features
+from likelyshot.data.items import Problem
+from likelyshot.encoders.pretrained import Encoder, open_encoder
 from likelyshot.errors import InputError
-from likelyshot.expectation import Expectation, expect
-from likelyshot.features import Base, Features
-from likelyshot.items import Problem
+from likelyshot.methods.binding import Params
 from likelyshot.own_data.classification import Classification
 from likelyshot.own_data.gathering import Cache, Gathered, Stage, gather, repeated, summary
 from likelyshot.own_data.model import TRANSDUCTIVE_FROM, Model, wants_rectified
 from likelyshot.own_data.piles import Pile, only_in_pile, read_labelled, read_pile
-from likelyshot.pretrained import Encoder, open_encoder
 
 Say = Callable[[str], None]
 

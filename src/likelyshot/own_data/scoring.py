@@ -11,16 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likelyshot.confidence import is_transductive
+from likelyshot.confidence.temperature import is_transductive
 from likelyshot.errors import InputError
-from likelyshot.evaluation import Progress
+from likelyshot.machine import Progress, ordered_map
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.signatures import function_of, name_of, parameters_of
 from likelyshot.own_data.streaming import (
     as_tensor,
     block_rows,
     prototype_scores,
-    threaded,
     transductive_prototypes,
     vector_chunks,
 )
@@ -58,7 +57,7 @@ def scan(vectors: NDArray[Any], *, workers: int | None = None, progress: Progres
 
     low, high = np.zeros(len(vectors)), np.zeros(len(vectors))
     done = 0
-    for least, most in threaded(look, vector_chunks(vectors), workers):
+    for least, most in ordered_map(look, vector_chunks(vectors), threads=workers, one_core_each=True):
         part = slice(done, done + len(least))
         low[part], high[part] = least.numpy(), most.numpy()
         done = part.stop
@@ -129,7 +128,7 @@ def scores_of(
             rows = as_tensor(chunk, rectified)
             return rows, score(rows) if len(rows) else rows.new_zeros(0, n_ways)
 
-    return lambda: threaded(run, vector_chunks(vectors, None, usable), workers)
+    return lambda: ordered_map(run, vector_chunks(vectors, None, usable), threads=workers, one_core_each=True)
 
 
 def _streams(method: Method) -> bool:

@@ -13,9 +13,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from likelyshot.data.files import output_folder
+from likelyshot.data.items import Item, Problem
 from likelyshot.errors import InputError
-from likelyshot.files import output_folder
-from likelyshot.items import Item, Problem
 
 REJECTED = "_rejected"
 LONGEST = 100  # bytes of the name of a folder

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import torch
 
-from likelyshot.confidence import is_transductive
+from likelyshot.confidence.temperature import is_transductive
+from likelyshot.data.items import Item
+from likelyshot.encoders.pretrained import Encoder
 from likelyshot.errors import InputError
-from likelyshot.items import Item
 from likelyshot.own_data.answers import encodable, json_line
 from likelyshot.own_data.gathering import Cache, gather
 from likelyshot.own_data.model import INDUCTIVE, TRANSDUCTIVE, Model
 from likelyshot.own_data.piles import Pile
 from likelyshot.own_data.streaming import as_tensor
-from likelyshot.pretrained import Encoder
 
 
 def stream_method(model: Model) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,19 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likelyshot.errors import InputError
-from likelyshot.evaluation import CPU_CHUNK_BYTES, Progress, cores
 from likelyshot.functional.normalise import l2_normalise, rectify
 from likelyshot.functional.prototypes import shrunk_means
 from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates
+from likelyshot.machine import CACHE_BYTES, Progress, ordered_map
 from likelyshot.methods.inputs import check_lambda_max, check_non_negative, check_shrinkage
 
-T = TypeVar("T")
 Passes = Callable[[], Iterable[NDArray[Any]]]
 
 
 def block_rows(dim: int) -> int:
     """Count the rows of `dim` numbers that stay in cache: larger temporaries cost several times as much."""
-    return max(1, CPU_CHUNK_BYTES // (4 * dim))
+    return max(1, CACHE_BYTES // (4 * dim))
 
 
 def vector_chunks(
@@ -101,7 +98,7 @@ def transductive_prototypes(
         def sums(block: NDArray[Any], rates: Tensor = rates) -> tuple[Tensor, Tensor, int]:
             return (*_class_sums(_query(block, rectified, normalise), rates), len(block))
 
-        for part, members, rows in threaded(sums, _blocks(passes(), size), workers):
+        for part, members, rows in ordered_map(sums, _blocks(passes(), size), threads=workers, one_core_each=True):
             total += part
             count += members
             if progress is not None:
@@ -124,23 +121,6 @@ def prototype_scores(query: Tensor, prototypes: Tensor, *, lambda_max: float = 4
     check_non_negative("mll", query)
     query = l2_normalise(query) if normalise else query
     return exponential_log_likelihood(query, exponential_rates(prototypes, lambda_max).to(query.dtype))
-
-
-def threaded(function: Callable[[NDArray[Any]], T], chunks: Iterable[NDArray[Any]], workers: int | None) -> Iterator[T]:
-    """Map in order over threads that each run torch single-threaded, a few chunks ahead and no more."""
-    threads = workers or cores()
-    waiting: deque[Future[T]] = deque()
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        try:
-            for chunk in chunks:
-                waiting.append(pool.submit(function, chunk))
-                if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
 
 
 def _blocks(chunks: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:

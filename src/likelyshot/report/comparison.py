@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from likelyshot.data.results import Result, mean_ci95
 from likelyshot.functional.families import holm
-from likelyshot.results import Result, mean_ci95
 
 MOST_BINS, LEAST_IN_BIN = 8, 10  # of tasks, by their largest class share
 

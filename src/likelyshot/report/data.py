@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from likelyshot import published
+from likelyshot.data.results import Result
+from likelyshot.data.tasks import Balanced, Dirichlet, plan_from
 from likelyshot.errors import InputError
+from likelyshot.evaluation import published
+from likelyshot.evaluation.sweep import Sweep
 from likelyshot.report.comparison import accuracy_by_share, differences, pareto, share_edges, winner
-from likelyshot.results import Result
-from likelyshot.sweep import Sweep
-from likelyshot.tasks import Balanced, Dirichlet, plan_from
 
 REFERENCES = ("mll", "mll_transductive")
 #: Tables of the paper by their protocol, 5-way with 1 or 5 shots: where they are, their digits, their rows.

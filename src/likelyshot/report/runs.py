@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from likelyshot.data.results import FORMAT as RESULT
+from likelyshot.data.results import PER_TASK, Result
+from likelyshot.data.tasks import plan_from
 from likelyshot.errors import InputError
-from likelyshot.results import FORMAT as RESULT
-from likelyshot.results import PER_TASK, Result
-from likelyshot.sweep import FORMAT as SWEEP
-from likelyshot.sweep import Sweep
-from likelyshot.tasks import plan_from
+from likelyshot.evaluation.sweep import FORMAT as SWEEP
+from likelyshot.evaluation.sweep import Sweep
 
 COMMANDS = ("evaluate.json", "reproduce.json")  # say how the results beside them were made
 NEEDED = {

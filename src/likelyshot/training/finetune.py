@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likelyshot.binding import needs, parameters
-from likelyshot.encoders.blocks import Encoder
+from likelyshot.data.tasks import Balanced, Tasks, sample_tasks
+from likelyshot.encoders.extract import FLOOR, Pool
+from likelyshot.encoders.networks.blocks import Encoder
 from likelyshot.errors import InputError, nearest
-from likelyshot.extraction import FLOOR, Pool
 from likelyshot.methods import METHODS, Method
-from likelyshot.recipes import Finetune, Recipe
-from likelyshot.tasks import Balanced, Tasks, sample_tasks
+from likelyshot.methods.binding import needs, parameters
+from likelyshot.training.recipes import Finetune, Recipe
 from likelyshot.training.seeds import derived
 from likelyshot.training.stage import Outcome, Share, Stage, Trainee
 

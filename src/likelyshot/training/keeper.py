@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from likelyshot import encoders
-from likelyshot.checkpoints import Checkpoint, encoder_checkpoint, optimiser_state, save_checkpoint
+from likelyshot.encoders import networks as encoders
+from likelyshot.encoders.checkpoints import Checkpoint, encoder_checkpoint, optimiser_state, save_checkpoint
 from likelyshot.errors import InputError
-from likelyshot.recipes import Run
 from likelyshot.training.log import Log
+from likelyshot.training.recipes import Run
 from likelyshot.training.stage import Stage
 from likelyshot.training.validate import Validator
 

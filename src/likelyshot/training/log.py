@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from likelyshot.data.files import write_whole
 from likelyshot.errors import InputError
-from likelyshot.files import write_whole
 
 Place = tuple[int, int, int]  # stage, epoch, steps done in the epoch
 

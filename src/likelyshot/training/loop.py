@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from likelyshot.checkpoints import Checkpoint, restore_module, restore_optimiser
+from likelyshot.encoders.checkpoints import Checkpoint, restore_module, restore_optimiser
 from likelyshot.training.keeper import Keeper, Standing, Surroundings
 from likelyshot.training.schedule import rate_factor
 from likelyshot.training.seeds import derived

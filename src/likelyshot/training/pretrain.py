@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likelyshot.encoders.blocks import Encoder
+from likelyshot.encoders.extract import Pool
+from likelyshot.encoders.networks.blocks import Encoder
 from likelyshot.errors import InputError
-from likelyshot.extraction import Pool
-from likelyshot.recipes import Recipe
+from likelyshot.training.recipes import Recipe
 from likelyshot.training.seeds import derived
 from likelyshot.training.stage import Outcome, Share, Stage, Trainee
 

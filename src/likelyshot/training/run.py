@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from likelyshot import encoders
-from likelyshot.checkpoints import Checkpoint, load_checkpoint, load_encoder, restore_module
-from likelyshot.encoders.blocks import Encoder
+from likelyshot.data.features import Base, Features
+from likelyshot.data.files import output_folder, write_json
+from likelyshot.data.results import environment
+from likelyshot.encoders import networks as encoders
+from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, load_encoder, restore_module
+from likelyshot.encoders.extract import Pool, encode, open_data, open_pool, save_splits
+from likelyshot.encoders.networks.blocks import Encoder
 from likelyshot.errors import InputError
-from likelyshot.extraction import Pool, Progress, encode, open_data, open_pool, save_splits
-from likelyshot.features import Base, Features
-from likelyshot.files import output_folder, write_json
-from likelyshot.recipes import Recipe, recipe_from
-from likelyshot.results import environment
+from likelyshot.machine import Progress
 from likelyshot.training.finetune import finetuning
 from likelyshot.training.keeper import Surroundings, View
 from likelyshot.training.log import Log
@@ -30,6 +30,7 @@ from likelyshot.training.machines import (
     synchronised,
 )
 from likelyshot.training.pretrain import pretraining
+from likelyshot.training.recipes import Recipe, recipe_from
 from likelyshot.training.seeds import derived
 from likelyshot.training.stage import Stage
 from likelyshot.training.validate import validator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from likelyshot.recipes import Optimisation
+from likelyshot.training.recipes import Optimisation
 
 
 def rate_factor(settings: Optimisation, step: int, steps_per_epoch: int) -> float:

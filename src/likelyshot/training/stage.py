@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from likelyshot.encoders.blocks import Encoder
-from likelyshot.recipes import Optimisation
+from likelyshot.encoders.networks.blocks import Encoder
+from likelyshot.training.recipes import Optimisation
 
 
 class Trainee(nn.Module):

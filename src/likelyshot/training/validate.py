@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from likelyshot.binding import Statistics, bind
-from likelyshot.encoders.blocks import Encoder
-from likelyshot.evaluation import evaluate
-from likelyshot.extraction import Pool, encode
-from likelyshot.recipes import Recipe
-from likelyshot.results import Result
-from likelyshot.tasks import Balanced, sample_tasks
+from likelyshot.data.results import Result
+from likelyshot.data.tasks import Balanced, sample_tasks
+from likelyshot.encoders.extract import Pool, encode
+from likelyshot.encoders.networks.blocks import Encoder
+from likelyshot.evaluation.evaluate import evaluate
+from likelyshot.methods.binding import Statistics, bind
+from likelyshot.training.recipes import Recipe
 
 Validator = Callable[[Encoder], Result]
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import html
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
@@ -15,18 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from likelyshot.data.files import write_whole
+from likelyshot.data.images import ImageError, read_image
+from likelyshot.data.items import Item
 from likelyshot.errors import InputError
-from likelyshot.files import write_whole
-from likelyshot.images import ImageError, read_image
-from likelyshot.items import Item
+from likelyshot.machine import Progress
 from likelyshot.own_data.answers import Answers, encodable
 
 SIDE = 160  # pixels of the longer side of a thumbnail
 QUALITY = 75  # of its JPEG: noise then takes 14 kB, a photograph about 5
 MOST = 2000  # cards on a page, which thus stays below 40 MB
 TEXT = 400  # characters of a text that are shown
-
-Progress = Callable[[int], None]
 
 
 class _Section(NamedTuple):

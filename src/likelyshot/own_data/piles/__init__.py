@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from likelyshot.data.feature_files import READERS, reading
+from likelyshot.data.images import SUFFIXES, find_images
+from likelyshot.data.items import Item, Problem
 from likelyshot.errors import InputError
-from likelyshot.feature_files import READERS, reading
-from likelyshot.images import SUFFIXES, find_images
-from likelyshot.items import Item, Problem
 from likelyshot.own_data.piles.columns import Columns, from_table
 from likelyshot.own_data.piles.features import read_features
 from likelyshot.own_data.piles.pile import Numbered, Pile, left_out

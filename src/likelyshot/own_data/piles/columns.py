@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from likelyshot import feature_files
+from likelyshot.data import feature_files
+from likelyshot.data.items import Item, Problem
 from likelyshot.errors import InputError
-from likelyshot.items import Item, Problem
 from likelyshot.own_data.piles.features import vector_pile
 from likelyshot.own_data.piles.pile import Pile, left_out
 from likelyshot.own_data.piles.tables import Table, plain

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from likelyshot import feature_files
+from likelyshot.data import feature_files
+from likelyshot.data.feature_files import choose_split, float_tensor, plain_values, read_labels
+from likelyshot.data.items import Item
 from likelyshot.errors import InputError
-from likelyshot.feature_files import choose_split, float_tensor, plain_values, read_labels
-from likelyshot.items import Item
 from likelyshot.own_data.piles.pile import Numbered, Pile
 
 MAPPED = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}  # what numpy can map out of a safetensors file

@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 
 from numpy.typing import NDArray
 
-from likelyshot.items import Item, Problem
+from likelyshot.data.items import Item, Problem
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from likelyshot.data.items import Problem
 from likelyshot.errors import InputError, nearest
-from likelyshot.items import Problem
 
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
 

@@ -1,0 +1,130 @@
+"""Pixels of a data set: all in memory, or handed over a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from likelyshot.data.datasets.image_set import ImageSet
+from likelyshot.data.images import ImageError
+from likelyshot.data.items import Problem
+from likelyshot.errors import InputError
+from likelyshot.machine import ordered_map
+
+Pixels = NDArray[np.uint8]  # (n, 3, size, size)
+
+CHUNK = 64  # images that a thread decodes before it says so
+NAMED = 10  # unreadable images that an error names
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """Square images in memory, or mapped into it from a file."""
+
+    pixels: Tensor  # (n, 3, size, size) uint8
+    labels: Tensor  # (n,) int64
+    classes: tuple[str, ...]
+    problems: tuple[Problem, ...] = ()  # what could not be read and was left out
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def decoded(
+    images: ImageSet,
+    size: int,
+    *,
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Decoded:
+    """Read a whole data set: the shorter side becomes `size`, and the middle square of it is kept.
+
+    Needs n x 3 x size x size bytes. Unreadable images are reported together, by name, when all others are read; or left
+    out, if the set says so. `progress` is called with the number of images read since the last call.
+    """
+    check_size(size)
+    pixels = torch.empty(len(images), 3, size, size, dtype=torch.uint8)
+    filled = 0
+
+    def keep(rows: Pixels) -> None:
+        nonlocal filled
+        pixels[filled : filled + len(rows)] = torch.from_numpy(rows)
+        filled += len(rows)
+
+    problems = decode(images, size, keep, workers=workers, progress=progress)
+    return without(images, pixels[:filled], problems)
+
+
+def decode(
+    images: ImageSet,
+    size: int,
+    keep: Callable[[Pixels], None],
+    *,
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> dict[int, Problem]:
+    """Hand over the pixels of the readable images, in order and a few at a time; give what was wrong with the others.
+
+    That some are unreadable is an error at the end, unless the set says otherwise.
+    """
+    chunks = [range(start, min(start + CHUNK, len(images))) for start in range(0, len(images), CHUNK)]
+    problems: dict[int, Problem] = {}
+    for chunk, (rows, wrong) in zip(
+        chunks, ordered_map(lambda chunk: _read(images, chunk, size), chunks, threads=workers), strict=True
+    ):
+        keep(rows)
+        problems |= wrong
+        if progress is not None:
+            progress(len(chunk))
+    report(problems.values(), images)
+    return problems
+
+
+def without(images: ImageSet, pixels: Tensor, problems: Mapping[int, Problem]) -> Decoded:
+    """Put the pixels of the readable images together with their labels."""
+    kept = torch.ones(len(images), dtype=torch.bool)
+    kept[list(problems)] = False
+    return Decoded(pixels, images.labels[kept], images.classes, tuple(problems.values()))
+
+
+def check_size(size: int) -> None:
+    """Refuse a size of nothing."""
+    if size < 1:
+        raise InputError(f"expected a size of at least 1 pixel, but got {size}: give a larger one")
+
+
+def _read(images: ImageSet, positions: Sequence[int], size: int) -> tuple[Pixels, dict[int, Problem]]:
+    """Decode some images to an array (n, 3, size, size); give what was wrong with those that could not be read."""
+    from PIL import Image, ImageOps
+
+    rows = np.empty((len(positions), 3, size, size), np.uint8)
+    filled, problems = 0, {}
+    for i in positions:
+        try:
+            image = images.read(i, side=size)
+        except ImageError as error:
+            problems[i] = Problem(images.names[i], error.kind, error.detail)
+            continue
+        square = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+        rows[filled] = np.asarray(square).transpose(2, 0, 1)
+        filled += 1
+    return rows[:filled], problems
+
+
+def report(problems: Iterable[Problem], images: ImageSet) -> None:
+    """Refuse unreadable images, unless the set says that they are left out and not all of them are."""
+    wrong = list(problems)
+    if wrong and not (images.skip_unreadable and len(wrong) < len(images)):
+        named = ", ".join(f"{problem.name!r} ({problem.kind})" for problem in wrong[:NAMED])
+        more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
+        remedy = (
+            "mend them"
+            if images.skip_unreadable
+            else "mend them, or skip unreadable images (--skip-unreadable; data.skip_unreadable in a recipe)"
+        )
+        raise InputError(f"expected readable images, but got {len(wrong)} that are not, {named}{more}: {remedy}")

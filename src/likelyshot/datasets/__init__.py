@@ -1,7 +1,0 @@
-"""Data sets of images: class folders, zip archives of them, and tables `filename,label`; their splits; their pixels."""
-
-from likelyshot.datasets.decoding import Decoded, decoded, report
-from likelyshot.datasets.image_set import ImageSet, open_images
-from likelyshot.datasets.pixel_cache import cached
-
-__all__ = ["Decoded", "ImageSet", "cached", "decoded", "open_images", "report"]

@@ -1,0 +1,39 @@
+"""Conv4: four convolutions, the smallest network of the field."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from likelyshot.encoders.networks.blocks import Encoder, at_least, of_length, pooled, start_weights
+
+
+class Conv4(Encoder):
+    """Four times convolution 3 x 3, BatchNorm, ReLU and maximum over 2 x 2; then the mean over the map."""
+
+    smallest = 16
+
+    def __init__(self, widths: tuple[int, ...], in_channels: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for before, width in zip((in_channels, *widths), widths, strict=False):
+            convolution = nn.Conv2d(before, width, 3, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+        self.layers = nn.Sequential(*layers)
+        self.dim = widths[-1]
+        start_weights(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Encode images: (n, c, h, w) -> (n, dim)."""
+        return pooled(self.layers(images))
+
+
+def conv4(*, widths: tuple[int, ...] = (64, 64, 64, 64), in_channels: int = 3) -> Conv4:
+    """Build Conv4 (Vinyals et al., NeurIPS 2016), but with the mean over its last map.
+
+    >>> import torch
+    >>> conv4(widths=(8, 8, 8, 16))(torch.rand(2, 3, 84, 84)).shape
+    torch.Size([2, 16])
+    """
+    of_length(4, widths=widths)
+    at_least(1, widths=widths, in_channels=in_channels)
+    return Conv4(widths, in_channels)

@@ -1,0 +1,77 @@
+"""ResNet12 of FEAT: four residual blocks of three convolutions, with dropout and DropBlock."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from likelyshot.encoders.networks.blocks import (
+    DropBlock,
+    Encoder,
+    at_least,
+    dropout,
+    of_length,
+    pooled,
+    rates,
+    start_weights,
+)
+
+
+def leaky() -> nn.LeakyReLU:
+    """Let a tenth of what is negative through."""
+    return nn.LeakyReLU(0.1, inplace=True)
+
+
+class Block(nn.Module):
+    """Three convolutions 3 x 3 beside one of 1 x 1, their sum through `last`, the maximum over 2 x 2, and `drop`."""
+
+    def __init__(self, before: int, width: int, last: nn.Module, drop: nn.Module) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for source in (before, width, width):
+            layers += [nn.Conv2d(source, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), leaky()]
+        self.branch = nn.Sequential(*layers[:-1])
+        self.shortcut = nn.Sequential(nn.Conv2d(before, width, 1, bias=False), nn.BatchNorm2d(width))
+        self.last, self.pool, self.drop = last, nn.MaxPool2d(2), drop
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Halve the map: (n, before, h, w) -> (n, width, h // 2, w // 2)."""
+        out: Tensor = self.drop(self.pool(self.last(self.branch(x) + self.shortcut(x))))
+        return out
+
+
+class ResNet12(Encoder):
+    """Four blocks; the first two drop single values, the others squares of `dropblock_size`."""
+
+    smallest = 16
+
+    def __init__(self, widths: tuple[int, ...], drop: float, dropblock_size: int, in_channels: int) -> None:
+        super().__init__()
+        drops = [dropout(drop), dropout(drop), DropBlock(drop, dropblock_size), DropBlock(drop, dropblock_size)]
+        lasts = [leaky(), leaky(), leaky(), nn.ReLU(inplace=True)]
+        befores = (in_channels, *widths[:-1])
+        self.blocks = nn.Sequential(*map(Block, befores, widths, lasts, drops))
+        self.dim = widths[-1]
+        start_weights(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Encode images: (n, c, h, w) -> (n, dim)."""
+        return pooled(self.blocks(images))
+
+
+def resnet12(
+    *,
+    widths: tuple[int, ...] = (64, 160, 320, 640),
+    drop: float = 0.1,
+    dropblock_size: int = 5,
+    in_channels: int = 3,
+) -> ResNet12:
+    """Build ResNet12 as FEAT (Ye et al., CVPR 2020) has it, but with ReLU at its end.
+
+    >>> import torch
+    >>> resnet12(widths=(4, 8, 8, 16))(torch.rand(2, 3, 84, 84)).shape
+    torch.Size([2, 16])
+    """
+    of_length(4, widths=widths)
+    at_least(1, widths=widths, dropblock_size=dropblock_size, in_channels=in_channels)
+    rates(drop=drop)
+    return ResNet12(widths, drop, dropblock_size, in_channels)

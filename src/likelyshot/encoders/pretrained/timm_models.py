@@ -1,0 +1,36 @@
+"""Any image network of timm, without its classifier."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from likelyshot.encoders.pretrained.encoder import FunctionEncoder, identity, need, probed
+from likelyshot.errors import InputError
+from likelyshot.machine import check_device
+
+
+def open_timm(model: str, device: str = "cpu") -> FunctionEncoder:
+    """Load a network by timm's name for it, such as resnet50.a1_in1k, with the preprocessing it was trained with."""
+    timm = need("timm", "timm torchvision")
+    data = need("timm.data", "timm torchvision")
+    import torch
+
+    try:
+        network = timm.create_model(model, pretrained=True, num_classes=0)
+    except Exception as error:  # timm, its hub and its downloads each have errors of their own
+        reason = str(error).strip().partition("\n")[0]
+        known = "timm.list_models(pretrained=True) lists them"
+        raise InputError(
+            f"expected a network with weights, but timm cannot load {model!r} ({reason}): {known}"
+        ) from None
+    network = network.eval().to(check_device(device))
+    config = data.resolve_model_data_config(network)
+    transform = data.create_transform(**config, is_training=False)
+
+    def run(batch: list[Any]) -> Any:
+        with torch.inference_mode():
+            return network(torch.stack(batch).to(device))
+
+    digest = identity(["timm", model, json.dumps(config, default=str, sort_keys=True)], network.state_dict())
+    return probed(f"timm:{model}", digest, "image", transform, run)

@@ -1,0 +1,1 @@
+"""Methods over many tasks: one evaluation, a grid of parameters, the tables of the paper."""

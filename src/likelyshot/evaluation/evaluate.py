@@ -1,0 +1,336 @@
+"""The loop over chunks of tasks."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from likelyshot.data.features import Features
+from likelyshot.data.results import Result, environment
+from likelyshot.data.tasks import Tasks
+from likelyshot.errors import InputError
+from likelyshot.functional import temperature as temperatures
+from likelyshot.functional.metrics import class_confusion, confusion_counts, decide, reliability_counts, task_metrics
+from likelyshot.machine import CACHE_BYTES, Progress, cores, keep_memory, ordered_map
+from likelyshot.methods import METHODS, Method
+from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
+from likelyshot.methods.combined import score_columns
+from likelyshot.methods.signatures import function_of, name_of, needs_of, parameters_of
+
+T = TypeVar("T")
+
+#: Bytes of gathered features per chunk on an accelerator; on a CPU a chunk should stay in cache.
+ACCELERATOR_CHUNK_BYTES = 2**28
+#: Pairs of classes that a result names as confused, of those that had enough queries.
+CONFUSED_PAIRS, CONFUSED_QUERIES = 30, 20
+
+
+def evaluate(
+    method: Method,
+    features: Features | Sequence[Features],
+    tasks: Tasks,
+    *,
+    device: str | torch.device = "cpu",
+    chunk_bytes: int | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    temperature: float | None = None,
+) -> Result:
+    """Run a method on every task and record accuracy, balanced accuracy and macro-F1 of each.
+
+    `features` may be one set, or one per network for `combined`: the same images in the same order. Parameters and
+    statistics go into the method with `functools.partial`. The result does not depend on `chunk_bytes` (memory for
+    the gathered features of one chunk) or `workers` (threads; one per core by default). Probabilities, for the record
+    of their reliability, are softmax(scores / temperature), with a temperature by `fit_temperature` on other classes;
+    without one it is 1.
+
+    >>> from likelyshot import Features, sample_tasks, Balanced, evaluate
+    >>> from likelyshot.methods import METHODS
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> labels = torch.arange(100) % 5
+    >>> vectors = torch.rand(100, 16, generator=generator) + torch.eye(5, 16)[labels]
+    >>> features = Features.from_arrays(vectors, labels)
+    >>> tasks = sample_tasks(features.labels, n_tasks=50, ways=3, shots=2, query=Balanced(5), seed=0)
+    >>> print(evaluate(METHODS["mll"], features, tasks))
+    mll: ... % over 50 tasks
+    """
+    sets = [features] if isinstance(features, Features) else list(features)
+    name, params = describe(method)
+
+    def judge(scores: Tensor, chunk: slice) -> list[Tensor]:
+        return [x.cpu() for x in decide(scores, 1.0 if temperature is None else temperature)]
+
+    started = time.perf_counter()
+    judged = _score(method, sets, tasks, judge, device, chunk_bytes, workers, progress)
+    seconds = time.perf_counter() - started
+    predicted, top = (torch.cat(parts) for parts in zip(*judged, strict=True))  # (t, q) each
+    truth = tasks.query_labels.long()
+    confusions = confusion_counts(predicted, truth, tasks.ways)
+    sure = reliability_counts(top.flatten(), (predicted == truth).flatten())
+    accuracy, balanced, f1 = (x.numpy().round(9) for x in task_metrics(confusions))
+    per_class = confusions.sum(-1).double()
+    return Result(
+        method=name,
+        accuracy=accuracy,
+        balanced_accuracy=balanced,
+        macro_f1=f1,
+        largest_share=(per_class.amax(-1) / per_class.sum(-1)).numpy().round(9),
+        reliability={
+            "temperature": 1.0 if temperature is None else float(temperature),
+            "fitted": temperature is not None,
+            **dict(zip(("count", "confidence", "correct"), sure.round(decimals=6).tolist(), strict=True)),
+        },
+        confused=_confused(confusions, tasks, sets[0].classes),
+        config={
+            "method": name,
+            "params": params,
+            "ways": tasks.ways,
+            "shots": tasks.shots,
+            "query": tasks.config["query"],
+            "tasks": len(tasks),
+            "seed": tasks.config["seed"],
+            "overlap": tasks.config["overlap"],
+            "tasks_digest": tasks.digest,
+            "range": tasks.config["range"],
+            "features": [{"digest": s.digest, "dim": s.dim, **s.source} for s in sets],
+            "device": str(device),
+        },
+        environment=environment(),
+        seconds=seconds,
+    )
+
+
+def fit_temperature(
+    method: Method,
+    features: Features | Sequence[Features],
+    tasks: Tasks,
+    *,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> float:
+    """Find the temperature that makes the right classes of these tasks likeliest under softmax(scores / temperature).
+
+    Take tasks like those to come, of other (validation) classes.
+    """
+    sets = [features] if isinstance(features, Features) else list(features)
+    scores = torch.cat(_score(method, sets, tasks, lambda scores, chunk: scores.cpu(), device, None, None, progress))
+    return temperatures.fit_temperature(scores.flatten(0, 1), tasks.query_labels.flatten())
+
+
+def _score(
+    method: Method,
+    sets: Sequence[Features],
+    tasks: Tasks,
+    then: Callable[[Tensor, slice], T],
+    device: str | torch.device,
+    chunk_bytes: int | None,
+    workers: int | None,
+    progress: Progress | None,
+) -> list[T]:
+    """Score the queries of every task by a method, and hand the scores of every chunk of tasks on."""
+    name, params = describe(method)
+    missing = needs_of(method)
+    if missing:
+        raise InputError(
+            f"{name} needs {' and '.join(missing)}: give it with functools.partial({name}, {missing[0]}=...)"
+        )
+    calibration = parameters_of(method).get("calibration")
+    through = isinstance(calibration, Calibration) and calibration.normalise
+    _check_features(sets, tasks, normalised=through or bool(params.get("normalise", False)))
+    if isinstance(calibration, Calibration):
+        calibration.check_encoders([s.source.get("encoder", "") for s in sets])
+    labels = tasks.support_labels.to(device)
+    run, scaling = _hoist(method, sets)
+
+    def solve(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> T:
+        one = len(sets) == 1
+        scores = run(supports[0] if one else supports, labels, queries[0] if one else queries, n_ways=tasks.ways)
+        return then(scores.contiguous(), chunk)  # argmax of a transposed view takes several times as long
+
+    return map_chunks(solve, sets, tasks, device, chunk_bytes, workers, progress, scaling)
+
+
+def _confused(confusions: Tensor, tasks: Tasks, classes: Sequence[str]) -> list[dict[str, Any]]:
+    """List the ordered pairs of classes that are confused most, as a share of the chances that tasks gave."""
+    wrong, queries = class_confusion(confusions, tasks.classes, len(classes))
+    wrong.fill_diagonal_(0)
+    share = wrong / queries.clamp_min(1)
+    share[queries < CONFUSED_QUERIES] = 0  # of a few queries, any share is chance
+    worst = share.flatten().argsort(descending=True, stable=True)[:CONFUSED_PAIRS].tolist()
+    pairs = [divmod(place, len(classes)) for place in worst]
+    return [
+        {"true": classes[a], "predicted": classes[b], "wrong": int(wrong[a, b]), "queries": int(queries[a, b])}
+        for a, b in pairs
+        if share[a, b] > 0
+    ]
+
+
+def calibrate(
+    features: Features | Sequence[Features],
+    tasks: Tasks,
+    *,
+    metrics: Sequence[str] = METRICS,
+    lambda_max: float = 40.0,
+    normalise: bool = True,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Calibration:
+    """Collect the scores of all (query, class) pairs of validation tasks and fit the combined metric's Gaussians.
+
+    `features` is one set scored by every metric, or one set per metric.
+    """
+    sets = [features] if isinstance(features, Features) else list(features)
+    _check_features(sets, tasks, normalised=normalise)
+    labels = tasks.support_labels.to(device)
+
+    def score(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> Tensor:
+        one = len(sets) == 1
+        return score_columns(
+            supports[0] if one else supports,
+            labels,
+            queries[0] if one else queries,
+            n_ways=tasks.ways,
+            metrics=metrics,
+            lambda_max=lambda_max,
+            normalise=normalise,
+        ).cpu()
+
+    columns = torch.cat(map_chunks(score, sets, tasks, device, None, None, progress))
+    return fit_calibration(
+        columns,
+        tasks.query_labels,
+        metrics=metrics,
+        shots=tasks.shots,
+        dims=[s.dim for s in sets] * (len(metrics) if len(sets) == 1 else 1),
+        lambda_max=lambda_max,
+        normalise=normalise,
+        features=[s.digest for s in sets],
+        encoders=[s.source.get("encoder", "") for s in sets],
+        tasks=tasks.digest,
+    )
+
+
+def map_chunks(
+    function: Callable[[list[Tensor], list[Tensor], slice], T],
+    sets: Sequence[Features],
+    tasks: Tasks,
+    device: str | torch.device,
+    chunk_bytes: int | None,
+    workers: int | None,
+    progress: Progress | None,
+    scaling: Scaling | None = None,
+) -> list[T]:
+    """Apply a function to the gathered support and query features of one chunk of tasks after the other, in order.
+
+    With a `scaling`, they are gathered as (x - origin) / length.
+    """
+    on_cpu = torch.device(device).type == "cpu"
+    budget = chunk_bytes or (CACHE_BYTES if on_cpu else ACCELERATOR_CHUNK_BYTES)
+    per_task = 4 * sum(s.dim for s in sets) * (tasks.support.shape[1] + tasks.query.shape[1])
+    size = max(1, budget // per_task)
+    tables = [s.vectors.to(device) for s in sets]
+    origin = None if scaling is None or scaling.origin is None else scaling.origin.to(device)
+    lengths = [None] * len(sets) if scaling is None else [length.to(device) for length in scaling.lengths]
+
+    if on_cpu:
+        keep_memory()
+
+    def run(start: int) -> T:
+        chunk = slice(start, start + size)
+        with torch.no_grad():
+            supports = [_gather(*pair, origin, tasks.support[chunk]) for pair in zip(tables, lengths, strict=True)]
+            queries = [_gather(*pair, origin, tasks.query[chunk]) for pair in zip(tables, lengths, strict=True)]
+            return function(supports, queries, chunk)
+
+    starts = range(0, len(tasks), size)
+    threads = min(workers or (cores() if on_cpu else 1), len(starts))
+    outcomes = []
+    for start, outcome in zip(starts, ordered_map(run, starts, threads=threads, one_core_each=True), strict=True):
+        outcomes.append(outcome)
+        if progress is not None:
+            progress(min(size, len(tasks) - start))
+    return outcomes
+
+
+def _gather(table: Tensor, lengths: Tensor | None, origin: Tensor | None, rows: Tensor) -> Tensor:
+    flat = rows.reshape(-1).to(table.device)
+    picked = table.index_select(0, flat).to(torch.promote_types(table.dtype, torch.float32))
+    if origin is not None:
+        picked -= origin
+    if lengths is not None:
+        picked /= lengths.index_select(0, flat)
+    return picked.view(*rows.shape, table.shape[-1])
+
+
+class Scaling(NamedTuple):
+    """What is subtracted from every vector, and what it is then divided by."""
+
+    origin: Tensor | None  # (d,)
+    lengths: list[Tensor]  # (n, 1) of each set
+
+
+def _hoist(method: Method, sets: Sequence[Features]) -> tuple[Method, Scaling | None]:
+    """Take the normalisation out of a method: measure every vector once, instead of once in every task that has it."""
+    given = parameters_of(method)
+    origin = given.get("base_mean")
+    if given.get("normalise") is True:
+        run, origin = functools.partial(method, normalise=False), None
+    elif function_of(method) in METHODS.values() and isinstance(origin, Tensor) and origin.shape == (sets[0].dim,):
+        run = functools.partial(method, base_mean=None)
+    else:
+        return method, None
+    lengths = _lengths(sets, origin)
+    return (method, None) if lengths is None else (run, Scaling(origin, lengths))
+
+
+def _lengths(sets: Sequence[Features], origin: Tensor | None) -> list[Tensor] | None:
+    """Measure every vector; nothing where squares could overflow or vanish."""
+    lengths = []
+    for features in sets:
+        dtype = torch.promote_types(features.vectors.dtype, torch.float32)
+        parts = (features.vectors[row : row + 4096].to(dtype) for row in range(0, len(features), 4096))
+        parts = parts if origin is None else (part - origin.to(part) for part in parts)
+        lengths.append(torch.cat([torch.linalg.vector_norm(part, dim=-1, keepdim=True) for part in parts]))
+    safe = all(float(length.amin()) > 1e-15 and float(length.amax()) < 1e15 for length in lengths)
+    return lengths if safe else None
+
+
+def describe(method: Method) -> tuple[str, dict[str, Any]]:
+    """Name a method and list its parameters as JSON: those given by `functools.partial` and the defaults.
+
+    >>> import functools
+    >>> from likelyshot.methods import METHODS
+    >>> describe(functools.partial(METHODS["mll"], lambda_max=80.0))
+    ('mll', {'lambda_max': 80.0, 'normalise': True, 'shrinkage': 0.0})
+    """
+    return name_of(method), {key: _plain(value) for key, value in parameters_of(method).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        digest = hashlib.sha256(np.ascontiguousarray(value.cpu().numpy()).tobytes()).hexdigest()
+        return {"shape": list(value.shape), "digest": digest[:16]}
+    if isinstance(value, Calibration):
+        return value.to_dict()
+    return value
+
+
+def _check_features(sets: Sequence[Features], tasks: Tasks, normalised: bool) -> None:
+    for features in sets:
+        tasks.check(features.labels)
+        if normalised:
+            zero = (features.vectors == 0).all(-1).nonzero().flatten()
+            if len(zero):
+                row = int(zero[0])
+                raise InputError(
+                    f"feature vector {row} (class {features.classes[int(features.labels[row])]}) is all zeros, "
+                    f"{len(zero)} of {len(features)} are: it has no direction to normalise, so drop such rows or "
+                    "evaluate with normalise=False (--no-normalise)"
+                )

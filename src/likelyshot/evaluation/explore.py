@@ -1,0 +1,350 @@
+"""What features are like: their distributions within classes, how these differ, and how well scores tell classes apart.
+
+`explore` gives plain data, ready for JSON; the page draws them.
+"""
+
+from __future__ import annotations
+
+import base64
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from likelyshot.data.features import Features
+from likelyshot.data.tasks import Balanced, Tasks, sample_tasks
+from likelyshot.errors import InputError
+from likelyshot.evaluation.evaluate import map_chunks
+from likelyshot.functional.families import FAMILIES, fit_families, histogram, holm, rate_test
+from likelyshot.functional.normalise import l2_normalise
+from likelyshot.machine import Progress
+from likelyshot.methods.calibration import METRICS
+from likelyshot.methods.combined import score_columns
+from likelyshot.methods.inputs import check_lambda_max, check_non_negative
+
+Array = NDArray[np.float64]
+
+BINS = 40  # of a feature's histogram
+LEAST_POSITIVE = 10  # values that a fit needs
+MOST_PER_CLASS = 5_000  # images, evenly spaced, whose features are fitted
+MOST_QUERIES = 15  # per class of a task
+SHIPPED_BYTES = 1_500_000  # of histograms and rates, about
+HEAT_ROWS, HEAT_COLUMNS = 60, 40  # classes and features of the heat map
+
+RULE = (
+    "No density gives an exact value any probability, so for the likelihoods every family gets the same point mass at "
+    "zero: the share of images whose feature is exactly zero. The exponential has one rate for all images, zeros "
+    "included (eq. 2); every other family, the zero-inflated exponential among them, is fitted to the positive values. "
+    "The best family has the largest log-likelihood minus its number of parameters (Akaike), and what the exponential "
+    "is behind is measured so. The Kolmogorov-Smirnov distance is over all images, and there the exponential has no "
+    "point mass. Pairs of a class and a feature are left out that have fewer than "
+    f"{LEAST_POSITIVE} positive values, or only equal ones."
+)
+TEST = (
+    "Rao's score test of one exponential rate for all classes, with the dispersion estimated (variance over squared "
+    "mean, 1 for an exponential), against chi-squared; p-values corrected for the number of features (Holm). Features "
+    "that are zero throughout are left out. In heat map and ratio, a class of zeros only has the mean it would have "
+    "with one more image at the feature's mean."
+)
+
+
+def explore(
+    features: Features,
+    *,
+    tasks: int = 500,
+    ways: int = 5,
+    shots: int = 1,
+    seed: int = 0,
+    lambda_max: float = 40.0,
+    normalise: bool = True,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Describe features as plain data: zeros, histograms and rates, families, rates between classes, scores.
+
+    `progress` is called with units of work done, `explore_work` in all. The same arguments give the same data.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> vectors = torch.rand(60, 4, generator=generator)
+    >>> features = Features.from_arrays(vectors, [f"class {i % 3}" for i in range(60)])
+    >>> data = explore(features, tasks=10, ways=3)
+    >>> data["classes"], data["families"]["fits"]
+    (['class 0', 'class 1', 'class 2'], 12)
+    """
+    settings: dict[str, Any] = {"tasks": tasks, "ways": ways, "shots": shots, "seed": seed}
+    settings |= {"lambda_max": lambda_max, "normalise": normalise}
+    check_lambda_max(lambda_max)
+    check_non_negative("mll", features.vectors, who="explore")
+    if not features.vectors.any():
+        raise InputError("expected features, but got zeros only: check the encoder that made them")
+    plan = Balanced(min(MOST_QUERIES, max(1, int(features.counts[features.counts > 0].min()) - shots)))
+    drawn = sample_tasks(
+        features.labels, n_tasks=tasks, ways=ways, shots=shots, query=plan, seed=seed, classes=features.classes
+    )
+    vectors = features.vectors.to(torch.promote_types(features.vectors.dtype, torch.float32))
+    prepared = Features(
+        l2_normalise(vectors) if normalise else vectors, features.labels, features.classes, features.source
+    )
+    scores = _scores(prepared, drawn, lambda_max, progress)
+    rows = _rows_by_class(prepared)
+    names = [features.classes[label] for label in rows]
+    statistic, between = _between_classes(prepared, rows, names, lambda_max)
+    chosen = _choose_features(statistic, len(rows), max(map(len, rows.values())))
+    file, split = features.source.get("file", "features"), features.source.get("split", "")
+    return {
+        "about": {
+            "title": f"{file} ({split})" if split else file,
+            "file": file,
+            "split": split,
+            "images": len(features),
+            "dim": features.dim,
+            "classes": len(names),
+            "normalised": normalise,
+            "encoder": features.source.get("encoder", ""),
+            "dataset": features.source.get("dataset", ""),
+            "settings": settings,
+        },
+        "zeros": _zeros(prepared.vectors),
+        "classes": names,
+        "features": chosen.tolist(),
+        "features_of": features.dim,
+        **_within_classes(prepared, rows, chosen, progress),
+        "between": between,
+        "scores": scores,
+    }
+
+
+def explore_work(features: Features, tasks: int) -> int:
+    """Count the units of work of `explore`: one per image and one per task.
+
+    >>> explore_work(Features.from_arrays([[1.0], [2.0]], [0, 1]), tasks=500)
+    502
+    """
+    return len(features) + tasks
+
+
+def _rows_by_class(features: Features) -> dict[int, Tensor]:
+    """Rows of every class that has images, at most MOST_PER_CLASS of them, evenly spaced."""
+    rows = {}
+    for label in sorted(set(features.labels.tolist())):
+        of_class = (features.labels == label).nonzero().flatten()
+        rows[label] = of_class[_evenly(len(of_class), MOST_PER_CLASS)]
+    return rows
+
+
+def _evenly(n: int, most: int) -> Tensor:
+    """At most `most` of n places, evenly spaced, first and last included."""
+    return torch.linspace(0, n - 1, min(n, most), dtype=torch.float64).round().long()
+
+
+def _zeros(vectors: Tensor) -> dict[str, Any]:
+    shares = ((vectors == 0).sum(0).double() / len(vectors)).numpy()  # (d,)
+    counts, edges = np.histogram(shares, bins=20, range=(0, 1))
+    return {"share": float(shares.mean()), "edges": edges.round(9).tolist(), "counts": counts.tolist()}
+
+
+def _between_classes(
+    features: Features, rows: dict[int, Tensor], names: list[str], lambda_max: float
+) -> tuple[Tensor, dict[str, Any]]:
+    """How the rates differ between classes: the statistic of every feature (d,), and a summary."""
+    counts = torch.tensor([len(of_class) for of_class in rows.values()])
+    moments = [torch.var_mean(features.vectors[of_class].double(), 0, correction=0) for of_class in rows.values()]
+    variances, means = (torch.stack(of_classes) for of_classes in zip(*moments, strict=True))
+    statistic, p = rate_test(counts, means, variances)
+    overall = counts.double() @ means / counts.sum()
+    alive = overall.nonzero().flatten()
+    means = torch.where(means > 0, means, overall / (counts.unsqueeze(-1) + 1))[:, alive]
+    classes, columns = _evenly(len(names), HEAT_ROWS), _evenly(len(alive), HEAT_COLUMNS)
+    return statistic, {
+        "classes": [names[i] for i in classes.tolist()],
+        "features": alive[columns].tolist(),
+        "log10_rate": (-means[classes][:, columns].log10()).numpy().round(4).tolist(),
+        "p_below_0.01": float((holm(p[alive]) < 0.01).double().mean()),
+        "median_ratio": float((means.amax(0) / means.amin(0)).quantile(0.5)),
+        "above_lambda_max": float((means < 1 / lambda_max).double().mean()),
+        "test": TEST,
+    }
+
+
+def _choose_features(statistic: Tensor, n_classes: int, largest: int) -> Tensor:
+    """As many features as may be shipped: half those that differ most between classes, half evenly spaced."""
+    each = n_classes * (BINS * _count_type(largest).itemsize + 4) * 4 / 3  # rates have 4 bytes; base64 adds a third
+    dim, most = len(statistic), max(2, int(SHIPPED_BYTES / each))
+    if dim <= most:
+        return torch.arange(dim)
+    differing = statistic.argsort(descending=True, stable=True)[: most // 2]
+    return torch.tensor(sorted({*differing.tolist(), *_evenly(dim, most - most // 2).tolist()}))
+
+
+def _count_type(largest: int) -> np.dtype[Any]:
+    return np.dtype("u1") if largest < 2**8 else np.dtype("<u2")
+
+
+def _within_classes(
+    features: Features, rows: dict[int, Tensor], chosen: Tensor, progress: Progress | None
+) -> dict[str, Any]:
+    """Histograms and rates of the chosen features, and fits of all, class by class."""
+    reach = features.vectors[:, chosen].double().amax(0)
+    width = torch.where(reach > 0, reach / BINS, 1)
+    sizes = [len(of_class) for of_class in rows.values()]
+    counts, rates = [], []
+    families = _Families()
+    for label, of_class in rows.items():
+        x = features.vectors[of_class].double().T.contiguous()  # (d, n)
+        counts.append(histogram(x[chosen], width, BINS))
+        mean = x[chosen].mean(-1)
+        rates.append(torch.where(mean > 0, 1 / mean, 0).clamp_max(torch.finfo(torch.float32).max))
+        families.add(x)
+        if progress is not None:
+            progress(int(features.counts[label]))
+    dtype = _count_type(max(sizes))
+    return {
+        "histograms": {
+            "bins": BINS,
+            "width": width.tolist(),
+            "counts": _base64(torch.stack(counts).numpy().astype(dtype)),
+            "dtype": "uint8" if dtype.itemsize == 1 else "uint16",
+            "images": sizes,
+        },
+        "rates": _base64(torch.stack(rates).numpy().astype("<f4")),
+        "families": families.summary(),
+    }
+
+
+def _base64(array: NDArray[Any]) -> str:
+    return base64.b64encode(array.tobytes()).decode()
+
+
+class _Families:
+    """Counts which family fits best, class by class."""
+
+    def __init__(self) -> None:
+        self.parameters = torch.tensor(list(FAMILIES.values())).unsqueeze(-1)
+        self.pairs = 0
+        self.likeliest, self.nearest, self.distance = (np.zeros(len(FAMILIES)) for _ in range(3))
+        self.behind: list[Array] = []  # (2, pairs): the exponential, and the zero-inflated one
+
+    def add(self, x: Tensor) -> None:
+        """Fit the features of one class, (d, n)."""
+        self.pairs += len(x)
+        positive = x > 0
+        lowest = torch.where(positive, x, torch.inf).amin(-1)
+        x = x[(positive.sum(-1) >= LEAST_POSITIVE) & (lowest < x.amax(-1))]
+        if not len(x):
+            return
+        fits = fit_families(x)
+        merit = fits.log_likelihood - self.parameters / x.shape[-1]  # (families, d)
+        best = merit.amax(0)
+        self.likeliest += np.bincount(merit.argmax(0), minlength=len(FAMILIES))
+        self.nearest += np.bincount(fits.ks.argmin(0), minlength=len(FAMILIES))
+        self.distance += fits.ks.sum(-1).numpy()
+        exponentials = [list(FAMILIES).index(name) for name in ("exponential", "zero-inflated exponential")]
+        self.behind.append((best - merit[exponentials]).numpy())
+
+    def summary(self) -> dict[str, Any]:
+        """Give shares of the fitted pairs; all is 0 where nothing could be fitted."""
+        behind = np.concatenate([np.zeros((2, 0)), *self.behind], axis=1)
+        fits = behind.shape[1]
+        median, apart = np.median(behind, axis=1) if fits else (0.0, 0.0)
+        top = float(np.quantile(behind[0], 0.99)) if fits else 0.0
+        counts, edges = np.histogram(behind[0].clip(max=top), bins=30, range=(0, top or 1))
+        return {
+            "names": list(FAMILIES),
+            "best_by_likelihood": (self.likeliest / max(fits, 1)).tolist(),
+            "best_by_ks": (self.nearest / max(fits, 1)).tolist(),
+            "mean_ks": (self.distance / max(fits, 1)).tolist(),
+            "fits": fits,
+            "left_out": self.pairs - fits,
+            "rule": RULE,
+            "behind": {  # nats per image; the last bin holds all beyond it
+                "edges": edges.tolist(),
+                "counts": counts.tolist(),
+                "median": float(median),
+                "median_zero_inflated": float(apart),
+            },
+        }
+
+
+def _scores(features: Features, tasks: Tasks, lambda_max: float, progress: Progress | None) -> dict[str, Any]:
+    """Score all pairs of query and class by all metrics, and say how well the true pairs stand out."""
+
+    def score(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> Tensor:
+        return score_columns(
+            supports[0],
+            tasks.support_labels,
+            queries[0],
+            n_ways=tasks.ways,
+            metrics=METRICS,
+            lambda_max=lambda_max,
+            normalise=False,
+        )
+
+    columns = torch.cat(map_chunks(score, [features], tasks, "cpu", None, None, progress)).flatten(0, 1).numpy()
+    if not np.isfinite(columns).all():
+        raise InputError("expected features whose squares are finite, got infinite scores: L2-normalise the features")
+    truth = tasks.query_labels.flatten().numpy()
+    right = truth[:, None] == np.arange(tasks.ways)  # (q, k)
+    intra, cross = columns[right], columns[~right]  # (pairs, metrics)
+    decided = columns.argmax(1)  # (q, metrics)
+    pairs = combinations(range(len(METRICS)), 2)
+    lead = np.sign(intra[:, None] - cross.reshape(len(truth), -1, len(METRICS)))  # of the true class of each query
+    within = (lead.mean((0, 1)) + 1) / 2
+    return {
+        "metrics": list(METRICS),
+        "ways": tasks.ways,
+        "shots": tasks.shots,
+        "tasks": len(tasks),
+        "queries": tasks.query.shape[1],
+        "per_metric": {
+            name: {**separation(intra[:, i], cross[:, i]), "auc_within_query": float(within[i])}
+            for i, name in enumerate(METRICS)
+        },
+        "correlation_intra": _correlation(intra),
+        "correlation_cross": _correlation(cross),
+        "agreement": {
+            "all": float((decided == decided[:, :1]).all(1).mean()),
+            "pairs": {f"{METRICS[i]}-{METRICS[j]}": float((decided[:, i] == decided[:, j]).mean()) for i, j in pairs},
+        },
+        "accuracy": {name: float((decided[:, i] == truth).mean()) for i, name in enumerate(METRICS)},
+    }
+
+
+def separation(intra: Array, cross: Array, bins: int = 60) -> dict[str, Any]:
+    """Say how well scores within a class stand out from those across classes (the paper's figure 4).
+
+    The AUC is the probability that a score within exceeds one across, ties counting half; d' = (mean_i - mean_c) /
+    sqrt((var_i + var_c) / 2), 0 where nothing varies. Densities are between the 0.1 and 99.9 % quantiles.
+    Shapes: intra (m,), cross (n,).
+
+    >>> found = separation(np.array([2.0, 4.0]), np.array([1.0, 3.0]))
+    >>> found["auc"], found["d_prime"]
+    (0.75, 1.0)
+    """
+    ordered = np.sort(cross)
+    below = np.searchsorted(ordered, intra, "left") + np.searchsorted(ordered, intra, "right")
+    spread = float(np.sqrt((intra.var() + cross.var()) / 2))
+    low, high = np.quantile([np.quantile(x, (0.001, 0.999)) for x in (intra, cross)], (0, 1))
+    edges = np.histogram_bin_edges([], bins, (low, high))
+    densities = [np.histogram(x, edges)[0] / len(x) / np.diff(edges) for x in (intra, cross)]
+    return {
+        "edges": edges.tolist(),
+        "intra": densities[0].tolist(),
+        "cross": densities[1].tolist(),
+        "intra_mean": float(intra.mean()),
+        "intra_std": float(intra.std()),
+        "cross_mean": float(cross.mean()),
+        "cross_std": float(cross.std()),
+        "auc": float(below.mean() / 2 / len(cross)),
+        "d_prime": float(intra.mean() - cross.mean()) / spread if spread > 0 else 0.0,
+    }
+
+
+def _correlation(columns: Array) -> list[list[float]]:
+    """Correlations of columns, 0 with one that does not vary."""
+    centred = columns - columns.mean(0)
+    length = np.linalg.norm(centred, axis=0)
+    units = np.divide(centred, length, out=np.zeros_like(centred), where=length > 0)
+    found: list[list[float]] = (units.T @ units).round(9).tolist()
+    return found

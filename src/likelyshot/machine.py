@@ -1,0 +1,105 @@
+"""The machine that we run on: cores, devices, threads and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from likelyshot.errors import InputError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: Called with the number of steps that have been done since the last call.
+Progress = Callable[[int], None]
+
+#: Bytes of a working set that stays in the cache of a core. Larger temporaries cost several times as much.
+CACHE_BYTES = 4 * 2**20
+
+
+def cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_device(device: str) -> str:
+    """Return the device, or raise InputError if this machine does not have it."""
+    import torch
+
+    try:
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError, AttributeError):
+        raise InputError(f"device {device!r} is not available on this machine: use cpu (--device cpu)") from None
+    return device
+
+
+def ordered_map(
+    function: Callable[[T], R],
+    items: Iterable[T],
+    *,
+    threads: int | None = None,
+    ahead: int | None = None,
+    one_core_each: bool = False,
+) -> Generator[R, None, None]:
+    """Map a function over items in threads, and yield the results in the order of the items.
+
+    Args:
+        function: What to call with each item.
+        items: Consumed a little ahead of the results, so an endless or very long iterable needs little memory.
+        threads: Number of threads. Default: one per core.
+        ahead: Number of items in work at a time. Default: two per thread, and one.
+        one_core_each: Have each thread run torch on one core. Small tensors are faster when the threads,
+            and not the operations, share the cores.
+
+    An exception of the function, or closing the generator, cancels the items that have not started.
+
+    >>> list(ordered_map(str.upper, ["a", "b"], threads=2))
+    ['A', 'B']
+    """
+    count = threads or cores()
+    most = ahead or 2 * count + 1
+    waiting: deque[Future[R]] = deque()
+    with _torch_threads(one_core_each) as initializer:
+        pool = ThreadPoolExecutor(count, initializer=initializer)
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) >= most:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _torch_threads(single: bool) -> Iterator[Callable[[], None] | None]:
+    """Give what a worker calls first so that torch uses one core in it, and undo what that changes for other threads.
+
+    `torch.set_num_threads` in one thread also sets the default of all threads that start later.
+    """
+    if not single:
+        yield None
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        yield lambda: torch.set_num_threads(1)
+    finally:
+        torch.set_num_threads(before)
+
+
+def keep_memory() -> None:
+    """Have glibc keep freed memory: handed back, the temporaries of every step would page-fault again.
+
+    Freeing one block of just under 32 MB raises the threshold up to which glibc keeps memory. Other allocators are
+    not affected.
+    """
+    import torch
+
+    torch.empty(31 * 2**20, dtype=torch.uint8)

@@ -1,0 +1,70 @@
+"""A sweep as a chart, and as a picture drawn without a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from likelyshot.errors import InputError
+from likelyshot.evaluation.sweep import Sweep
+from likelyshot.report.charts import COLOURS, Chart, Heat, Intervals, Line, Panel
+from likelyshot.report.figures import write_figure
+
+MOST_WRITTEN = 10  # columns of a heat map whose values fit into its cells
+
+
+def draw_sweep(sweep: Sweep, path: str | Path) -> Path:
+    """Draw a sweep as a picture: the suffix names the format, svg, pdf or png."""
+    return write_figure(path, sweep_chart(sweep))
+
+
+def sweep_chart(sweep: Sweep, name: str = "sweep") -> Chart:
+    """Describe a sweep: accuracy over one parameter, with 95 % intervals, or a heat map for every number of shots.
+
+    >>> same = {"shots": 1, "ways": 5, "tasks": 9, "mean": 0.5, "ci95": 0.1}
+    >>> rows = [{"point": {"lambda_max": x}, **same} for x in (1, 2)]
+    >>> sweep_chart(Sweep("mll", {"lambda_max": [1, 2]}, rows, {})).panels[0].marks[0].y
+    [50.0, 50.0]
+    """
+    if len(sweep.grid) not in (1, 2):
+        raise InputError(f"a sweep draws one or two parameters, got {len(sweep.grid)}: fix the others")
+    shots = sorted({row["shots"] for row in sweep.rows})
+    first = sweep.rows[0]
+    protocol = f"{sweep.method}: {first['ways']}-way, {first['tasks']:,} tasks each"
+    best = ", ".join(f"{key} = {_tick(value)}" for key, value in sweep.best().items())
+    over = " and ".join(sweep.grid)
+    if len(sweep.grid) == 2:
+        panels, shown = [_heat(sweep, count) for count in shots], "brighter is better"
+    else:
+        panels, shown = [_curves(sweep, shots, protocol)], "with 95 % intervals"
+    caption = f"Accuracy in % over {over}, {shown}; {protocol}. Best over the shots: {best}."
+    return Chart(name, f"{sweep.method} over {over}", caption, panels)
+
+
+def _curves(sweep: Sweep, shots: list[int], title: str) -> Panel:
+    ((key, values),) = sweep.grid.items()
+    words = any(isinstance(value, str | bool | tuple | list) for value in values)
+    marks: list[Line | Intervals] = []
+    for colour, count in enumerate(shots):
+        rows = [row for row in sweep.rows if row["shots"] == count]
+        mean, half = ([100 * row[figure] for row in rows] for figure in ("mean", "ci95"))
+        if words:
+            marks.append(
+                Intervals(f"{count}-shot", [_tick(value) for value in values], mean, half, colour % len(COLOURS))
+            )
+        else:
+            marks.append(Line(f"{count}-shot", values, mean, colour, half))
+    return Panel("accuracy, %", key, marks, title) if words else Panel(key, "accuracy, %", marks, title)
+
+
+def _heat(sweep: Sweep, shots: int) -> Panel:
+    (down, rows), (across, columns) = sweep.grid.items()
+    means = [100 * row["mean"] for row in sweep.rows if row["shots"] == shots]
+    table = [means[i : i + len(columns)] for i in range(0, len(means), len(columns))]
+    names, heads = ([_tick(value) for value in values] for values in (rows, columns))
+    heat = Heat("accuracy, %", names, heads, table, write=len(columns) <= MOST_WRITTEN)
+    return Panel(across, down, [heat], f"{shots}-shot accuracy, %")
+
+
+def _tick(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

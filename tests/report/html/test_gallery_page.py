@@ -1,0 +1,72 @@
+"""The gallery in a browser: drawn under its own policy, turned by keyboard, and no wider than a phone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from likelyshot.data.items import Item
+from likelyshot.own_data.answers import Answers
+from likelyshot.own_data.gallery import write_gallery
+
+NASTY = "<img src=x onerror=alert(1)></script><script>alert(1)</script>" + "x" * 200
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gallery")
+    chance = np.random.default_rng(0)
+    items = []
+    for i in range(12):
+        Image.fromarray(chance.integers(0, 255, (40, 60, 3), dtype=np.uint8)).save(folder / f"{i}.png")
+        items.append(Item(f"pile/{i}.png", path=folder / f"{i}.png"))
+    items += [Item(NASTY, path=folder / "none.png"), Item("row 14", text=NASTY)]
+    first = np.linspace(0.95, 0.55, 14)
+    names = [item.name for item in items]
+    probabilities = np.stack([first, (1 - first) * 0.75, (1 - first) * 0.25], 1)
+    reject = np.arange(14) % 6 == 5
+    answers = Answers(names, [NASTY, "cat", "dog"], probabilities, reject, np.arange(14.0))
+    return write_gallery(folder / "g.html", items, answers, command=NASTY, notes=[NASTY])
+
+
+@pytest.mark.parametrize("width", [375, 1200])
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_is_drawn_and_nothing_complains(browser, page, width, dark):
+    tab = browser.open(page, width, dark)
+    tab.run("for (const image of document.images) image.loading = 'eager'")  # lazy ones wait until they are scrolled to
+    decoded = "Promise.all([...document.images].map(image => image.decode())).then(() => document.images.length)"
+    assert tab.run(decoded) == 12
+    assert tab.complaints == []
+    assert tab.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    light = tab.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert light is not dark
+    bars = tab.run("[...document.querySelectorAll('rect')].map(bar => bar.getBoundingClientRect().width)")
+    shares = [float(text.rstrip("%")) for text in tab.texts("td.number:nth-child(3)")]
+    assert bars[0] > 20
+    np.testing.assert_allclose(np.array(bars) / bars[0], np.array(shares) / shares[0], atol=0.02)
+
+
+def test_the_order_turns_by_keyboard_and_the_rejected_stay(browser, page):
+    tab = browser.open(page)
+
+    def names(section):
+        return tab.run(f"[...document.querySelectorAll('{section} .name')].map(name => name.title)")
+
+    def pressed():
+        return tab.run("[...document.querySelectorAll('button')].map(button => button.ariaPressed)")
+
+    certain, rejected = names("#c0"), names("#rejected")
+    assert (len(certain), len(rejected), pressed()) == (12, 2, ["true", "false"])
+    for _ in range(20):
+        tab.key("Tab")
+        if tab.run("document.activeElement.value === 'least'"):
+            break
+    tab.key(" ", " ")
+    assert (names("#c0"), pressed()) == (certain[::-1], ["false", "true"])
+    tab.key(" ", " ")
+    assert names("#c0") == certain[::-1]
+    tab.run("document.querySelector('button').click()")
+    assert (names("#c0"), pressed()) == (certain, ["true", "false"])
+    assert names("#rejected") == rejected
+    assert tab.complaints == []

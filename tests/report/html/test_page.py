@@ -1,0 +1,182 @@
+"""The page is whole, runs nothing but its own script, and shows texts as they are."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+
+import pytest
+
+from likelyshot.errors import InputError
+from likelyshot.report.charts import Bars, Chart, Heat, Intervals, Line, Panel, Points, Steps, Table, side_by_side
+from likelyshot.report.html import Page, Section, in_script, render, write_page
+
+NASTY = "</script><script>alert(1)</script><!-- & \u2028\u2029 \\ \" ' <b>é"
+
+INTERVALS = [
+    Intervals("a", ["2020-01-01", NASTY], [1, 2], [0.5, 0.2], 0),
+    Intervals("b", ["2020-01-01", NASTY], [None, 3], [0, 0.2], 2),
+]
+
+
+@pytest.fixture(scope="module")
+def page() -> Page:
+    marks = [Steps("steps", [0, 1, 2], [1, 3]), Line("line", [0, 2], [0, 3], 1)]
+    chart = Chart(
+        "all-marks",
+        "All marks",
+        "One of every kind.",
+        [
+            Panel("x", "y", marks, NASTY),
+            Panel("x", "", [Bars("bars", ["2020-01-01", NASTY], [1, 2]), Line("rule", [1, 1], [-0.5, 1.5], 1)]),
+            Panel("x", "", [Heat("unit", ["1", NASTY], ["7", "8"], [[None, 1.0], [2.0, 3.0]])]),
+            Panel("x", "", [Heat("unit", ["1", "2"], ["7", "8"], [[None, 1.0], [2.0, 3.0]], write=True)]),
+            Panel("x", "", [*INTERVALS, Line("", [2, 2], [-0.6, 1.6], None)]),
+            Panel("ms", "%", [Points("p", [0.05, 30], [80, 90], [1, 2], [NASTY, "two"], [True, False])], log_x=True),
+            Panel("x", "y", [Line("swept", [1, 2], [80, 90], 7, [1, 2])]),
+        ],
+    )
+    table = Table(NASTY, ["name", "value"], [[NASTY, "1"]])
+    return Page(NASTY, [NASTY], [Section(NASTY, [NASTY], [chart, table])], {NASTY: NASTY}, NASTY)
+
+
+def test_json_in_a_script_survives_and_cannot_end_it():
+    text = in_script({NASTY: [NASTY]})
+    assert json.loads(text) == {NASTY: [NASTY]}
+    assert not set("<>&\u2028\u2029") & set(text)
+
+
+def test_the_page_names_only_itself(page):
+    html = render(page)
+    assert render(page) == html
+    assert len(html) < 2_500_000
+    assert re.findall(r"<(\w+)", html[: html.rindex("<script>") + 8]) == [
+        *("html", "head", "meta", "meta", "meta", "meta", "title", "style", "body", "noscript", "p", "main", "footer"),
+        *("script", "script", "script"),
+    ]
+    assert not re.search(r"(?i)\s(src|href)=|https?://|@import|url\(", html[: html.index('id="data"')])
+
+
+def test_the_policy_admits_two_scripts_by_hash(page):
+    html = render(page)
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)[1]
+    rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split("; ")}
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == ["'none'"]
+    script = html[html.rindex("<script>") + 8 : html.rindex("</script>")]
+    own = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert len(rules["script-src"]) == 2
+    assert f"'sha256-{own}'" in rules["script-src"]
+    assert set(rules) == {"default-src", "base-uri", "form-action", "script-src", "style-src", "img-src"}
+    assert "unsafe-eval" not in policy
+
+
+def test_our_script_never_makes_markup(page):
+    html = render(page)
+    script = html[html.rindex("<script>") :]
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", script)
+
+
+def test_a_folder_is_refused(page, tmp_path):
+    with pytest.raises(InputError, match="is a folder"):
+        write_page(tmp_path, page)
+
+
+@pytest.mark.parametrize("width", [375, 1200])
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_mark_is_drawn_and_nothing_complains(browser, page, tmp_path, width, dark):
+    browser.open(write_page(tmp_path / "page.html", page), width, dark)
+    assert browser.complaints == []
+    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == 7
+    assert browser.run("document.title") == NASTY
+    for query in (
+        "h1",
+        "#summary li",
+        "h2",
+        "section > p",
+        "h4",
+        "figure:has(table) figcaption",
+        "tbody th",
+        "pre code",
+    ):
+        assert browser.texts(query)[0] == NASTY, query
+    assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+def test_labels_that_look_like_dates_stay_names(browser, page, tmp_path):
+    browser.open(write_page(tmp_path / "page.html", page))
+    labels = browser.texts(".plot .ytick text")
+    assert "2020-01-01" in labels
+    assert "1" in labels
+    assert any(label.startswith("</script><script>") for label in labels)
+
+
+def test_the_policy_stops_scripts_and_eval(browser, page, tmp_path):
+    browser.open(write_page(tmp_path / "page.html", page))
+    browser.run("document.body.append(make('script', 'window.broken = 1'))")
+    assert browser.run("typeof window.broken") == "undefined"
+    browser.run("setTimeout('window.broken = 1', 0)")
+    assert browser.run("new Promise(done => setTimeout(() => done(typeof window.broken), 50))") == "undefined"
+    assert any("Content Security Policy" in complaint for complaint in browser.complaints)
+
+
+def plot(number):
+    return f"document.querySelectorAll('.plot')[{number}]"
+
+
+def test_intervals_points_and_bands_show_their_data(browser, page, tmp_path):
+    browser.open(write_page(tmp_path / "page.html", page))
+    intervals = browser.run(f"{plot(4)}.data.slice(0, 2).map(t => [t.x, t.y, t.error_x.array])")
+    for (x, y, half), mark, places in zip(intervals, INTERVALS, side_by_side(INTERVALS), strict=True):
+        assert (x, half) == (mark.values, mark.half)
+        assert y == pytest.approx(places)  # where figures put them
+    browser.run(f"Plotly.Fx.hover({plot(4)}, [{{curveNumber: 1, pointNumber: 1}}])")
+    assert NASTY[:20] in browser.run(f"{plot(4)}.querySelector('.hoverlayer').textContent")
+
+    assert browser.run(f"{plot(5)}.layout.xaxis.type") == "log"
+    assert {"0.1", "1", "10"} <= set(browser.run(f"[...{plot(5)}.querySelectorAll('.xtick')].map(t => t.textContent)"))
+    labels = browser.run(f"[...{plot(5)}.querySelectorAll('.textpoint')].map(t => t.textContent)")
+    assert any(label.startswith("</script>") for label in labels)
+    assert "two" not in labels
+
+    band, line = browser.run(f"{plot(6)}.data.map(t => ({{x: t.x, y: t.y, mode: t.mode, fill: t.fill || ''}}))")
+    assert (band["x"], band["y"], band["fill"]) == ([1, 2, 2, 1], [81, 92, 88, 79], "toself")
+    assert (line["x"], line["y"], line["mode"]) == ([1, 2], [80, 90], "lines+markers")
+    assert browser.complaints == []
+
+
+def alike(count):
+    charts = [Chart(f"c-{i}", "", "caption", [Panel("x", "y", [Line("", [0, 1], [0, i + 1])])]) for i in range(count)]
+    return [Section(f"{NASTY} {i}", [], [chart], choice="Setting") for i, chart in enumerate(charts)]
+
+
+def shown(browser):
+    return browser.run("[...document.querySelectorAll('main > section')].map(s => s.offsetHeight > 0)")
+
+
+def test_many_sections_that_are_alike_are_chosen_from_a_list(browser, tmp_path):
+    sections = [Section("first", [], []), *alike(6), Section("last", [], [])]
+    browser.open(write_page(tmp_path / "page.html", Page("p", [], sections, {}, "c")))
+    assert shown(browser) == [True, True, *[False] * 5, True, True]
+    assert browser.texts("label[for=choice]") == ["Setting"]
+    assert browser.texts("#choice option") == [f"{NASTY} {i}" for i in range(6)]
+    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == 1
+    browser.enter("#choice", 3, "change")
+    assert shown(browser) == [True, *[False] * 3, True, *[False] * 2, True, True]
+    assert browser.run("document.querySelector('#c-3 .plot').data[0].y") == [0, 4]
+    assert browser.run("document.querySelector('#c-3 .plot').offsetWidth") > 500
+    browser.run("document.querySelector('nav a[href=\"#section-7\"]').click()")
+    browser.until(lambda: shown(browser)[6], "the section of the link", 10)
+    assert browser.run("document.querySelector('#choice').value") == "5"
+    assert browser.complaints == []
+    browser.dark(True)
+    browser.until(
+        lambda: browser.run("document.querySelector('#c-5 .plot').layout.font.color") == "#e6e8eb", "dark plots", 10
+    )
+    while browser.run("document.activeElement.id") != "choice":
+        browser.key("Tab")
+    assert browser.run("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    browser.key("ArrowUp")
+    browser.until(lambda: shown(browser)[5], "the section before", 10)
+    assert browser.complaints == []

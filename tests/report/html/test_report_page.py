@@ -1,0 +1,215 @@
+"""What `report` found, as a page: the verdict on top, tables, charts, and names that stay text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from likelyshot import Result
+from likelyshot.evaluation.sweep import Sweep
+from likelyshot.report import report
+from likelyshot.report.charts import COLOURS
+from likelyshot.report.html import render
+from likelyshot.report.results_page import report_page, summary, write_report_figures, write_report_page
+from likelyshot.report.setting_charts import setting_charts
+
+IMAGE = "<img src=x onerror=alert(1)>"
+LINK = '<a href="javascript:alert(1)">x</a>'
+GAINS = {"mll_transductive": 0.04, "mll": 0.0, "euclidean": 0.0001, IMAGE: -0.02, "combined": -0.01, "tim": 0.03}
+
+
+def made(method, gain, shots=1, query=None, n=200) -> Result:
+    common, own = np.random.default_rng(0), np.random.default_rng(len(method))
+    accuracy = (0.8 + gain + common.normal(0, 0.05, 1000) + own.normal(0, 0.01, 1000))[:n]
+    bins = {"count": [5, 400, 600], "confidence": [1.0, 240.0, 540.0], "correct": [1, 220, 560]}
+    config = {
+        "params": {"lambda_max": 40.0, "long": "x" * 900},
+        "ways": 5,
+        "shots": shots,
+        "query": query or {"plan": "dirichlet", "total": 75, "alpha": 2.0},
+        "seed": 7,
+        "tasks_digest": f"first {n}",
+        "range": [0, n, 1],
+        "features": [{"digest": "0123456789abcdef", "dim": 4, "file": LINK, "split": "test"}],
+    }
+    return Result(
+        method,
+        accuracy,
+        accuracy,
+        accuracy,
+        common.uniform(0.2, 0.9, 1000)[:n] if query is None else np.full(n, 0.2),
+        {"temperature": 2.0, "fitted": True, **bins},
+        [
+            {"true": IMAGE, "predicted": LINK, "wrong": 30, "queries": 40},
+            {"true": "a", "predicted": "b", "wrong": 1, "queries": 40},
+        ],
+        config,
+        {"likelyshot": "0.2.0", "torch": "2", "system": "Linux", "cores": 2},
+        n * 0.001 * (1 + len(method)),
+    )
+
+
+@pytest.fixture(scope="module")
+def data():
+    results = [made(name, gain, n=100 if name == "tim" else 200) for name, gain in GAINS.items()]
+    balanced = {"plan": "balanced", "per_class": 15}
+    results += [
+        made(name, gain, shots=5, query=balanced) for name, gain in GAINS.items() if name in ("mll", "euclidean")
+    ]
+    rows = [
+        {"point": {"iterations": i, "eta": e}, "shots": 1, "ways": 5, "tasks": 9, "mean": 0.5 + 0.1 * e, "ci95": 0.01}
+        for i in (1, 5)
+        for e in (0.1, 0.5)
+    ]
+    sweeps = [Sweep("mll_transductive", {"iterations": [1, 5], "eta": [0.1, 0.5]}, rows, {})]
+    run = {"run": "r", "command": ["evaluate", "my features.npz", "--seed", "7"], "environment": {"torch": "2"}}
+    return report(results, sweeps, [run])
+
+
+def test_the_summary_says_who_wins_and_whether_that_is_significant(data):
+    tie, win, correction, swept = summary(data)
+    gap = data["settings"][1]["winner"]["difference"]
+    assert win.startswith("5-way 1-shot, Dirichlet(2), 75 queries: mll_transductive (84.")
+    assert f"wins, {100 * gap['mean']:.2f} ± {100 * gap['ci95']:.2f} points ahead of tim over 100 tasks" in win
+    assert "which is significant" in win
+    assert tie.startswith("5-way 5-shot, balanced, 15 per class: a tie: ")
+    assert "which is not significant" in tie
+    assert "not corrected" in correction
+    assert "Holm" in correction
+    assert (
+        swept == "mll_transductive over iterations and eta: best at iterations = 1, eta = 0.5, averaged over the shots."
+    )
+
+
+def test_other_verdicts():
+    def verdict(*results):
+        return summary(report(results))[0]
+
+    one = made("mll", 0.0)
+    assert "only mll (80." in verdict(one)
+    other = made("cosine", -0.1)
+    elsewhere = Result(**{**vars(other), "config": {**other.config, "tasks_digest": "others"}})
+    assert "no paired difference" in verdict(one, elsewhere)
+    assert "Not compared, being on other tasks: cosine." in verdict(one, made("mlx", -0.005), elsewhere)
+    section = report_page(report([one, elsewhere]), command="c").sections[0]
+    assert "nothing is paired: cosine" in section.text[1]
+    assert section.parts[1].rows[1][2] == "other tasks"
+    assert "one task says nothing" in verdict(made("mll", 0.0, n=1), made("cosine", 0.1, n=1))
+    alike = [
+        made(name, 0.0) for name in ("a", "bb", "ccc", "dddd", "eeeee", "ffffff", "ggggggg", "hhhhhhhh", "iiiiiiiii")
+    ]
+    assert "not significantly behind either" in verdict(*alike)
+
+
+def test_the_table_has_every_figure_and_marks_what_survives_holm(data):
+    table = report_page(data, command="c").sections[2].parts[1]
+    assert table.head[2:4] == ["minus mll", "minus mll_transductive"]
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert next(iter(rows)) == "mll_transductive"
+    assert rows["mll"][1] == "reference"
+    for name, sign in (("mll_transductive", "+"), (IMAGE, "−")):
+        gap = data["settings"][1]["differences"]["mll"][name]
+        assert rows[name][1] == f"{sign}{abs(100 * gap['mean']):.2f} ± {100 * gap['ci95']:.2f} *"
+    assert not rows["euclidean"][1].endswith("*")
+    assert rows["tim"][-1] == "100"
+    assert rows["mll"][-2] == "4"  # milliseconds: 1 + the letters of its name
+
+
+def test_published_figures_stand_beside_ours_with_their_source(data):
+    page = report_page(data, command="c")
+    table = page.sections[2].parts[-1]
+    assert "other data sets and networks" in table.caption
+    assert all(head.startswith("published: ") for head in table.head[2:])
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["MLL, transductive"][0].startswith("84.")
+    assert rows["MLL, transductive"][1] == "69.2"
+    assert rows["PT-MAP"][0] == "–"
+    assert "Euclidean" in {row[0] for row in page.sections[1].parts[-1].rows}
+
+
+def test_the_page_says_how_to_repeat_it(data):
+    page = report_page(data, command="likelyshot report r")
+    assert page.command == "likelyshot evaluate 'my features.npz' --seed 7\nlikelyshot report r"
+    assert page.settings == {"torch": "2", "likelyshot": "0.2.0", "system": "Linux", "cores": "2"}
+    tasks, features, methods = page.sections[-1].parts
+    assert tasks.rows[0][1:4] == ["7", "200", "first 200"]
+    assert "file: " + LINK in features.rows[0][1]
+    assert LINK in methods.rows[0][1]
+    assert methods.rows[0][2].startswith("lambda_max=40.0, long=xxx")
+    assert len(methods.rows[0][2]) < 400
+
+
+def test_charts_say_what_the_data_say(data):
+    setting = data["settings"][1]
+    accuracy, differences, time, imbalance, reliability, confused = setting_charts(setting)
+    ahead, others = accuracy.panels[0].marks
+    assert [value for value in ahead.values if value is not None] == [100 * setting["rows"][0]["mean"]]
+    assert others.values[0] is None
+    assert len(differences.panels) == 2
+    assert len(differences.panels[0].marks[0].labels) == 5
+    line, front, behind = time.panels[0].marks
+    assert time.panels[0].log_x
+    assert set(front.labels) | set(behind.labels) == set(GAINS)
+    assert front.y == sorted(front.y)
+    assert front.x == sorted(front.x)
+    assert (line.x[0], line.y[0], line.x[-1], line.y[-1]) == (front.x[0], front.y[0], front.x[-1], front.y[-1])
+    assert all(front.written)
+    assert len(imbalance.panels[0].marks) == len(COLOURS)
+    assert len(imbalance.panels[1].marks[0].rows) == len(GAINS)
+    curve = reliability.panels[0].marks[0]
+    assert curve.x == pytest.approx([60, 90])  # the bin with five queries is left out
+    assert curve.y == pytest.approx([55, 280 / 3])
+    assert confused.panels[0].marks[0].values == [75, 2.5]
+    assert confused.panels[0].marks[0].labels[0] == f"{IMAGE} → {LINK}"
+
+
+def test_labels_of_points_that_lie_together_are_not_written_over_each_other():
+    results = [made(name, 0.0) for name in ("aaaa", "bbbb", "cccc", "dddd")]
+    (setting,) = report(results)["settings"]
+    marks = [mark for mark in setting_charts(setting)[2].panels[0].marks if mark.kind == "points"]
+    assert 0 < sum(sum(mark.written) for mark in marks) < 4
+
+
+def test_every_chart_is_a_figure(data, tmp_path):
+    small = {**data, "settings": data["settings"][:1]}
+    names = {path.name for path in write_report_figures(tmp_path, small)}
+    kinds = ("accuracy", "differences", "time", "reliability", "confused")
+    assert {f"{kind}-5way-5shot-balanced-15.{suffix}" for kind in kinds for suffix in ("svg", "pdf", "png")} < names
+    assert "sweep-1.svg" in names
+    assert len(names) == 18
+
+
+@pytest.mark.parametrize(("width", "dark"), [(375, True), (1200, False)])
+def test_it_loads_in_silence_and_hostile_names_stay_text(browser, data, tmp_path, width, dark):
+    file = write_report_page(tmp_path / "report.html", data, command="likelyshot report r")
+    assert file.stat().st_size < 3_000_000
+    browser.open(file, width, dark)
+    assert browser.complaints == []
+    charts = [chart for setting in data["settings"] for chart in setting_charts(setting)]
+    panels = sum(len(chart.panels) for chart in charts) + 1
+    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == panels
+    assert browser.texts("#choice") == []
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.texts("h1") == [f"Results on {LINK} (test)"]
+    accuracy = f"#{charts[-6].name}"
+    assert any(text.startswith(IMAGE[:17]) for text in browser.texts(f"{accuracy} .ytick text"))
+    assert any(text.startswith(IMAGE[:17]) for text in browser.texts(f"#{charts[-1].name} .ytick text"))
+    assert IMAGE in browser.texts("tbody th")
+    assert LINK in browser.texts("tbody td")
+    assert (
+        browser.run("document.querySelectorAll('main img, main script, .plot a[href], main a[href^=java]').length") == 0
+    )
+
+
+def test_more_than_four_settings_are_chosen_from_a_list(browser, tmp_path):
+    data = report([made(name, gain, shots) for name, gain in list(GAINS.items())[:2] for shots in (1, 2, 3, 4, 5, 10)])
+    assert len(render(report_page(data, command="c"))) < 2_500_000
+    browser.open(write_report_page(tmp_path / "report.html", data, command="c"))
+    titles = [setting["title"] for setting in data["settings"]]
+    assert browser.texts("#choice option") == titles
+    name = data["settings"][4]["name"]
+    assert browser.run(f"Boolean(document.querySelector('#accuracy-{name} .main-svg'))") is False
+    browser.enter("#choice", 4, "change")
+    shown = browser.run(f"document.querySelector('#accuracy-{name} .plot').data[0].x[0]")
+    assert shown == pytest.approx(100 * data["settings"][4]["rows"][0]["mean"])
+    assert browser.complaints == []

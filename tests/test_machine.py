@@ -1,0 +1,56 @@
+"""Cores, devices and threads."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+import torch
+
+from likelyshot import Balanced, InputError, evaluate, sample_tasks
+from likelyshot.machine import check_device, ordered_map
+from likelyshot.methods import METHODS
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "nonsense", "", "hpu", "meta"])
+def test_devices_that_are_not_there(device):
+    with pytest.raises(InputError, match=r"is not available on this machine: use cpu"):
+        check_device(device)
+    assert check_device("cpu") == "cpu"
+
+
+def test_results_come_in_order_and_items_are_taken_only_a_little_ahead():
+    taken = itertools.count()
+    results = ordered_map(lambda item: item * item, taken, threads=2)  # endless
+    assert list(itertools.islice(results, 20)) == [item * item for item in range(20)]
+    results.close()
+    assert next(taken) < 40
+
+
+def test_an_exception_reaches_the_caller_and_what_has_not_begun_is_cancelled():
+    seen = []
+
+    def fail(item):
+        seen.append(item)
+        raise KeyError(item)
+
+    with pytest.raises(KeyError, match="0"):
+        list(ordered_map(fail, range(1000), threads=1))
+    assert len(seen) < 10
+
+
+def test_evaluate_leaves_the_number_of_threads_of_torch_as_it_was(features):
+    """`torch.set_num_threads` in a worker sets the default of every thread that starts later."""
+    counts = []
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        tasks = sample_tasks(features.labels, n_tasks=4, ways=3, shots=1, query=Balanced(2), seed=0)
+        evaluate(METHODS["mll"], features, tasks)
+        later = threading.Thread(target=lambda: counts.append(torch.get_num_threads()))
+        later.start()
+        later.join()
+        assert (torch.get_num_threads(), counts) == (2, [2])
+    finally:
+        torch.set_num_threads(before)
