@@ -1,6 +1,6 @@
 """Few-shot classification by likelihood.
 
-The names below are imported on first use, so that `import likelyshot` costs next to nothing.
+The names below are imported on first use, so `import likelyshot` takes almost no time.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.3.0"
 
 if TYPE_CHECKING:
-    from likelyshot.data.features import Features
+    from likelyshot.data.features import Base, Features
     from likelyshot.data.results import Result
     from likelyshot.data.tasks import Balanced, Dirichlet, Tasks, sample_tasks
+    from likelyshot.encoders.checkpoints import load_encoder
+    from likelyshot.encoders.pretrained import callable_encoder, open_encoder
     from likelyshot.errors import InputError
     from likelyshot.estimators import (
         CombinedClassifier,
@@ -23,9 +25,12 @@ if TYPE_CHECKING:
     )
     from likelyshot.evaluation.evaluate import calibrate, evaluate
     from likelyshot.methods.calibration import Calibration
-    from likelyshot.own_data import Classification, Model, classify
+    from likelyshot.own_data import Classification, Model, classify, fit, predict
 
 _HOME = {
+    "callable_encoder": "encoders.pretrained",
+    "open_encoder": "encoders.pretrained",
+    "load_encoder": "encoders.checkpoints",
     "InputError": "errors",
     "CombinedClassifier": "estimators",
     "FewShotClassifier": "estimators",
@@ -33,11 +38,14 @@ _HOME = {
     "TransductiveMLLClassifier": "estimators",
     "calibrate": "evaluation.evaluate",
     "evaluate": "evaluation.evaluate",
+    "Base": "data.features",
     "Features": "data.features",
     "Calibration": "methods.calibration",
     "Classification": "own_data",
     "Model": "own_data",
     "classify": "own_data",
+    "fit": "own_data",
+    "predict": "own_data",
     "Result": "data.results",
     "Balanced": "data.tasks",
     "Dirichlet": "data.tasks",
@@ -47,6 +55,7 @@ _HOME = {
 
 __all__ = [
     "Balanced",
+    "Base",
     "Calibration",
     "Classification",
     "CombinedClassifier",
@@ -60,8 +69,13 @@ __all__ = [
     "Tasks",
     "TransductiveMLLClassifier",
     "calibrate",
+    "callable_encoder",
     "classify",
     "evaluate",
+    "fit",
+    "load_encoder",
+    "open_encoder",
+    "predict",
     "sample_tasks",
 ]
 
