@@ -87,7 +87,7 @@ def evaluate(
         from likelyshot.machine import check_device
         from likelyshot.methods.binding import TEMPERATURE_TASKS, Statistics, bind
         from likelyshot.methods.calibration import Calibration
-        from likelyshot.report import load_runs, report, write_report_page
+        from likelyshot.report import compare_results, load_runs, write_report_page
 
         names, every = inputs.methods(method)
         check_device(device)
@@ -145,7 +145,7 @@ def evaluate(
             write_json(folder / "evaluate.json", document)
             say("report")
             found = load_runs([folder])
-            data = report(found.results, found.sweeps, found.made_by)
+            data = compare_results(found.results, found.sweeps, found.made_by)
             write_report_page(folder / "report.html", data, command=shlex.join(["likelyshot", *sys.argv[1:]]))
     for sample in drawn:
         mine = [result for result in results if result.config["shots"] == sample.shots]

@@ -42,9 +42,13 @@ def report(
     """
     with running(as_json) as (screen, start):
         from likelyshot.data.files import output_folder
-        from likelyshot.report import report as run
-        from likelyshot.report.results_page import summary, write_report_figures, write_report_page
-        from likelyshot.report.runs import load_runs
+        from likelyshot.report import (
+            compare_results,
+            load_runs,
+            report_summary,
+            write_report_figures,
+            write_report_page,
+        )
 
         if output.is_dir():
             raise InputError(f"expected a file for the page, but {output} is a folder: write -o {output}/report.html")
@@ -55,7 +59,7 @@ def report(
         say("results")
         found = load_runs(runs)
         progress(1)
-        data = run(found.results, found.sweeps, found.made_by)
+        data = compare_results(found.results, found.sweeps, found.made_by)
         say("page")
         output_folder(output.parent)
         page = write_report_page(output, data, command=shlex.join(["likelyshot", *sys.argv[1:]]))
@@ -66,7 +70,7 @@ def report(
     for file in found.damaged:
         warning = f"left out: {file} is no JSON object: if it was a result, make it anew"
         screen.print(warning, style="yellow", soft_wrap=True, markup=False, highlight=False)
-    for sentence in summary(data):
+    for sentence in report_summary(data):
         screen.print(sentence, soft_wrap=True, markup=False, emoji=False, highlight=False)
     screen.print(f"Open {page} in a browser.", soft_wrap=True, markup=False, highlight=False)
     if drawn:

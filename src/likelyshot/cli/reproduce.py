@@ -44,7 +44,7 @@ def reproduce(
         from likelyshot.evaluation.reproduce import reproduce as run
         from likelyshot.evaluation.reproduce import rows, total_work
         from likelyshot.machine import check_device
-        from likelyshot.report import load_runs, report, write_report_page
+        from likelyshot.report import compare_results, load_runs, write_report_page
 
         check_device(device)
         progress, say = start(total_work(max(tasks, 0), full))
@@ -62,7 +62,7 @@ def reproduce(
         tables = [sweep_table("MLL on the validation classes, balanced", done.sweep), *reproduction_tables(done)]
         write_whole(done.folder / "tables.md", "\n\n".join(map(to_markdown, tables)).encode() + b"\n")
         say("report")
-        data = report(list(done.results.values()), [done.sweep], load_runs([done.folder]).made_by)
+        data = compare_results(list(done.results.values()), [done.sweep], load_runs([done.folder]).made_by)
         write_report_page(done.folder / "report.html", data, command=shlex.join(["likelyshot", *sys.argv[1:]]))
     for table in tables:
         screen.print(table)

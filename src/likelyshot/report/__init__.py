@@ -1,7 +1,15 @@
-"""What results say, as data, as a page and as figures."""
+"""What results and features show: data to compare, pages, charts and figures."""
 
-from likelyshot.report.data import report
-from likelyshot.report.results_page import report_page, summary, write_report_figures, write_report_page
+from likelyshot.report.report_page import report_page, report_summary, write_report_figures, write_report_page
 from likelyshot.report.runs import Runs, load_runs
+from likelyshot.report.settings import compare_results
 
-__all__ = ["Runs", "load_runs", "report", "report_page", "summary", "write_report_figures", "write_report_page"]
+__all__ = [
+    "Runs",
+    "compare_results",
+    "load_runs",
+    "report_page",
+    "report_summary",
+    "write_report_figures",
+    "write_report_page",
+]

@@ -139,7 +139,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """Cells as text, with a heading for every column; the first column names the row."""
 
     caption: str

@@ -11,28 +11,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from likelyshot.report.charts import Bars, Chart, Heat, Line, Panel, Steps, Table
+from likelyshot.report.charts import Bars, Chart, Heat, Line, Panel, Steps, TextTable
 from likelyshot.report.figures import write_figures
 from likelyshot.report.html import Histograms, Page, Section, write_page
 
 PAPER_AGREEMENT = 0.73  # Hess & Ditzler: all three metrics agree, their three networks on miniImageNet's validation
 MOST_FEATURES = 3  # panels of the static figure of histograms
 
-Data = Mapping[str, Any]
+Exploration = Mapping[str, Any]
 
 
-def write_explore_page(path: str | Path, data: Data, *, command: str) -> Path:
+def write_explore_page(path: str | Path, data: Exploration, *, command: str) -> Path:
     """Write the page about features: `data` from `explore`, `command` as it was typed."""
     return write_page(path, explore_page(data, command=command))
 
 
-def write_explore_figures(folder: str | Path, data: Data) -> list[Path]:
+def write_explore_figures(folder: str | Path, data: Exploration) -> list[Path]:
     """Write every figure of the page as SVG, PDF and PNG into a folder."""
     charts = [feature_chart(data), *_family_charts(data), _between_chart(data), *_score_charts(data)]
     return write_figures(folder, charts)
 
 
-def explore_page(data: Data, *, command: str) -> Page:
+def explore_page(data: Exploration, *, command: str) -> Page:
     """Arrange what `explore` found as a page: summary, four sections, settings."""
     about, families, between, scores = (data[name] for name in ("about", "families", "between", "scores"))
     chosen = {key: data[key] for key in ("classes", "features", "features_of", "histograms", "rates")}
@@ -72,10 +72,10 @@ def explore_page(data: Data, *, command: str) -> Page:
     ]
     facts = {key: value for key, value in about.items() if key not in ("title", "normalised", "settings")}
     settings = {key: _words(value) for key, value in {**facts, **about["settings"]}.items()}
-    return Page(about["title"], summary(data), sections, settings, command)
+    return Page(about["title"], explore_summary(data), sections, settings, command)
 
 
-def summary(data: Data) -> list[str]:
+def explore_summary(data: Exploration) -> list[str]:
     """Say in five sentences what was found."""
     about, families, scores = data["about"], data["families"], data["scores"]
     source = " of ".join(text for text in (about["encoder"], about["dataset"]) if text)
@@ -100,7 +100,7 @@ def summary(data: Data) -> list[str]:
     ]
 
 
-def feature_chart(data: Data) -> Chart:
+def feature_chart(data: Exploration) -> Chart:
     """Draw the features that differ most between classes: histogram by eq. (1), exponential fit by eq. (2)."""
     count, fitted = _unpack(data)
     packed = data["histograms"]
@@ -121,7 +121,7 @@ def feature_chart(data: Data) -> Chart:
     return Chart("features", "Features by class", caption, panels)
 
 
-def _striking(data: Data) -> list[tuple[int, list[int]]]:
+def _striking(data: Exploration) -> list[tuple[int, list[int]]]:
     """Find features that show how classes differ, each with classes of a low, the middle and a high rate.
 
     Their rates differ two- to eightfold, for with more one class hides the others, and of these features they have the
@@ -137,7 +137,7 @@ def _striking(data: Data) -> list[tuple[int, list[int]]]:
     return [(int(i), chosen[:, i].tolist()) for i in best[:MOST_FEATURES]]
 
 
-def _unpack(data: Data) -> tuple[NDArray[Any], NDArray[Any]]:
+def _unpack(data: Exploration) -> tuple[NDArray[Any], NDArray[Any]]:
     """Read the counts (classes, features, bins) and the rates (classes, features)."""
     packed, shape = data["histograms"], (len(data["classes"]), len(data["features"]))
     kind = np.dtype(packed["dtype"]).newbyteorder("<")
@@ -145,7 +145,7 @@ def _unpack(data: Data) -> tuple[NDArray[Any], NDArray[Any]]:
     return counts, np.frombuffer(base64.b64decode(data["rates"]), "<f4").reshape(shape)
 
 
-def _family_charts(data: Data) -> list[Chart]:
+def _family_charts(data: Exploration) -> list[Chart]:
     families, zeros = data["families"], data["zeros"]
     names, behind = families["names"], families["behind"]
     top = max(behind["counts"], default=1)
@@ -192,7 +192,7 @@ def _family_charts(data: Data) -> list[Chart]:
     ]
 
 
-def _between_chart(data: Data) -> Chart:
+def _between_chart(data: Exploration) -> Chart:
     between = data["between"]
     heat = Heat("log₁₀ λ", between["classes"], [f"{index}" for index in between["features"]], between["log10_rate"])
     return Chart(
@@ -204,7 +204,7 @@ def _between_chart(data: Data) -> Chart:
     )
 
 
-def _between_words(between: Data) -> str:
+def _between_words(between: Exploration) -> str:
     return (
         f"The rate λ differs between classes in {_percent(between['p_below_0.01'])} of the features (p < 0.01 after "
         f"Holm's correction); in the median feature the largest class mean is {between['median_ratio']:.3g} times the "
@@ -212,7 +212,7 @@ def _between_words(between: Data) -> str:
     )
 
 
-def _score_charts(data: Data) -> list[Chart]:
+def _score_charts(data: Exploration) -> list[Chart]:
     scores = data["scores"]
     metrics, agreement = scores["metrics"], scores["agreement"]
     panels = []
@@ -265,7 +265,7 @@ def _score_charts(data: Data) -> list[Chart]:
     ]
 
 
-def _score_table(scores: Data) -> Table:
+def _score_table(scores: Exploration) -> TextTable:
     rows = [
         [
             name,
@@ -283,7 +283,7 @@ def _score_table(scores: Data) -> Table:
         "AUC, the chance that the score of a query for its own class is above that of any query for another class; "
         "AUC within, the same for one query, which is what a decision rests on."
     )
-    return Table(caption, ["metric", "own class", "other classes", "d′", "AUC", "AUC within", "accuracy"], rows)
+    return TextTable(caption, ["metric", "own class", "other classes", "d′", "AUC", "AUC within", "accuracy"], rows)
 
 
 def _gaussian(edges: Sequence[float], mean: float, std: float) -> tuple[list[float], list[float]]:

@@ -55,11 +55,11 @@ def write_figure(path: str | Path, chart: Chart) -> Path:
     return write_whole(path, _pictures(chart, [suffix])[suffix])
 
 
-def draw(chart: Chart) -> Figure:
+def draw_chart(chart: Chart) -> Figure:
     """Draw a chart, its panels side by side.
 
     >>> line = Line("y = x", [0, 1], [0, 1])
-    >>> figure = draw(Chart("identity", "The identity", "The line y = x.", [Panel("x", "y", [line])]))
+    >>> figure = draw_chart(Chart("identity", "The identity", "The line y = x.", [Panel("x", "y", [line])]))
     >>> figure.axes[0].get_xlabel()
     'x'
     """
@@ -78,7 +78,7 @@ def _pictures(chart: Chart, formats: Sequence[str]) -> dict[str, bytes]:
     pictures = {}
     with rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a letter that the font lacks is drawn as a box
-        figure = draw(chart)
+        figure = draw_chart(chart)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # arranged once for all formats
         for suffix in formats:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from likelyshot.evaluation.explore import explore
-from likelyshot.report.explore_page import explore_page, feature_chart, summary, write_explore_page
-from likelyshot.report.html import render
+from likelyshot.report.explore_page import explore_page, explore_summary, feature_chart, write_explore_page
+from likelyshot.report.html import render_page
 
 PLOT = "document.querySelector('#histograms .plot')"
 BOX = "document.querySelectorAll('#histograms input[type=checkbox]')"
@@ -37,14 +37,14 @@ def chosen(tab):
 
 
 def test_the_summary_says_what_was_found(exploration):
-    text = " ".join(summary(exploration))
+    text = " ".join(explore_summary(exploration))
     for fact in ("1,200 images of 20 classes", "21.3 %", "gamma", "50.0 %", "0.08 nats", "87.5 %", "95.0 %", "73 %"):
         assert fact in text
 
 
 def test_exponential_winners_are_said_so(exploration):
     families = {**exploration["families"], "best_by_likelihood": [0.6, 0.1, 0.1, 0.1, 0.05, 0.05]}
-    assert "the exponential fits best in 60.0 %" in " ".join(summary({**exploration, "families": families}))
+    assert "the exponential fits best in 60.0 %" in " ".join(explore_summary({**exploration, "families": families}))
 
 
 def test_a_real_exploration_makes_a_page(features):
@@ -52,7 +52,7 @@ def test_a_real_exploration_makes_a_page(features):
     page = explore_page(data, command="likelyshot explore F.npz")
     assert page.sections[0].title == "One feature, class by class"
     assert page.settings["tasks"] == "20"
-    assert len(render(page)) < 3_000_000
+    assert len(render_page(page)) < 3_000_000
     assert feature_chart(data).panels
 
 

@@ -9,7 +9,7 @@ import pytest
 from likelyshot.errors import InputError
 from likelyshot.report.charts import COLOURS, Chart, Heat, Intervals, Line, Panel, Points, Steps
 from likelyshot.report.explore_page import write_explore_figures
-from likelyshot.report.figures import SYMBOLS, draw, write_figure, write_figures
+from likelyshot.report.figures import SYMBOLS, draw_chart, write_figure, write_figures
 
 NAMES = ("features", "families", "behind", "rates", "scores", "correlations", "agreement")
 SIGNS = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}
@@ -51,7 +51,7 @@ def test_letters_the_font_lacks_and_control_characters_do_not_stop_it(tmp_path):
 
 def test_lines_have_the_colours_of_the_page():
     panel = Panel("x", "y", [Line(str(i), [0, 1], [0, i], i) for i in range(5)])
-    lines = draw(Chart("c", "", "", [panel])).axes[0].lines
+    lines = draw_chart(Chart("c", "", "", [panel])).axes[0].lines
     assert tuple(line.get_color() for line in lines) == COLOURS
     assert len({str(line.get_linestyle()) + str(line._dash_pattern) for line in lines}) == 5
 
@@ -64,7 +64,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
 
 def test_lines_beyond_the_palette_differ_by_their_dashes():
     panel = Panel("x", "y", [Line(str(i), [0, 1], [0, i], i) for i in range(25)])
-    lines = draw(Chart("c", "", "", [panel])).axes[0].lines
+    lines = draw_chart(Chart("c", "", "", [panel])).axes[0].lines
     assert len({f"{line.get_color()} {line._dash_pattern}" for line in lines}) == 25
 
 
@@ -73,7 +73,7 @@ def test_intervals_are_where_their_values_are():
         Intervals("a", ["x", "y", "z"], [1.0, None, 3.0], [0.5, 0.0, 0.25], 0),
         Intervals("b", ["x", "y", "z"], [None, 2.0, 4.0], [0.0, 0.1, 0.1], 2),
     ]
-    axes = draw(Chart("c", "", "", [Panel("x", "", marks)])).axes[0]
+    axes = draw_chart(Chart("c", "", "", [Panel("x", "", marks)])).axes[0]
     first, second = axes.containers
     assert first.lines[2][0].get_segments()[0].tolist() == [[0.5, 0.0], [1.5, 0.0]]
     assert first.lines[2][0].get_segments()[-1][:, 0].tolist() == [2.75, 3.25]
@@ -95,7 +95,9 @@ def test_points_on_a_logarithmic_axis_have_numbers_and_chosen_labels(tmp_path):
 
 def test_only_histograms_begin_at_zero():
     line, steps = Line("a", [0, 1], [5, 6]), Steps("b", [0, 1], [5])
-    from_zero = [draw(Chart("c", "", "", [Panel("", "", [mark])])).axes[0].get_ylim()[0] for mark in (line, steps)]
+    from_zero = [
+        draw_chart(Chart("c", "", "", [Panel("", "", [mark])])).axes[0].get_ylim()[0] for mark in (line, steps)
+    ]
     assert from_zero[0] > 4
     assert from_zero[1] == 0
 

@@ -10,8 +10,8 @@ import re
 import pytest
 
 from likelyshot.errors import InputError
-from likelyshot.report.charts import Bars, Chart, Heat, Intervals, Line, Panel, Points, Steps, Table, side_by_side
-from likelyshot.report.html import Page, Section, in_script, render, write_page
+from likelyshot.report.charts import Bars, Chart, Heat, Intervals, Line, Panel, Points, Steps, TextTable, side_by_side
+from likelyshot.report.html import Page, Section, in_script, render_page, write_page
 
 NASTY = "</script><script>alert(1)</script><!-- & \u2028\u2029 \\ \" ' <b>é"
 
@@ -38,7 +38,7 @@ def page() -> Page:
             Panel("x", "y", [Line("swept", [1, 2], [80, 90], 7, [1, 2])]),
         ],
     )
-    table = Table(NASTY, ["name", "value"], [[NASTY, "1"]])
+    table = TextTable(NASTY, ["name", "value"], [[NASTY, "1"]])
     return Page(NASTY, [NASTY], [Section(NASTY, [NASTY], [chart, table])], {NASTY: NASTY}, NASTY)
 
 
@@ -49,8 +49,8 @@ def test_json_in_a_script_survives_and_cannot_end_it():
 
 
 def test_the_page_names_only_itself(page):
-    html = render(page)
-    assert render(page) == html
+    html = render_page(page)
+    assert render_page(page) == html
     assert len(html) < 2_500_000
     assert re.findall(r"<(\w+)", html[: html.rindex("<script>") + 8]) == [
         *("html", "head", "meta", "meta", "meta", "meta", "title", "style", "body", "noscript", "p", "main", "footer"),
@@ -60,7 +60,7 @@ def test_the_page_names_only_itself(page):
 
 
 def test_the_policy_admits_two_scripts_by_hash(page):
-    html = render(page)
+    html = render_page(page)
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)[1]
     rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split("; ")}
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == ["'none'"]
@@ -73,7 +73,7 @@ def test_the_policy_admits_two_scripts_by_hash(page):
 
 
 def test_our_script_never_makes_markup(page):
-    html = render(page)
+    html = render_page(page)
     script = html[html.rindex("<script>") :]
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", script)
 

@@ -7,11 +7,11 @@ import pytest
 
 from likelyshot import Result
 from likelyshot.evaluation.sweep import Sweep
-from likelyshot.report import report
+from likelyshot.report import compare_results
 from likelyshot.report.charts import COLOURS
-from likelyshot.report.html import render
-from likelyshot.report.results_page import report_page, summary, write_report_figures, write_report_page
-from likelyshot.report.setting_charts import setting_charts
+from likelyshot.report.html import render_page
+from likelyshot.report.report_charts import setting_charts
+from likelyshot.report.report_page import report_page, report_summary, write_report_figures, write_report_page
 
 IMAGE = "<img src=x onerror=alert(1)>"
 LINK = '<a href="javascript:alert(1)">x</a>'
@@ -63,11 +63,11 @@ def data():
     ]
     sweeps = [Sweep("mll_transductive", {"iterations": [1, 5], "eta": [0.1, 0.5]}, rows, {})]
     run = {"run": "r", "command": ["evaluate", "my features.npz", "--seed", "7"], "environment": {"torch": "2"}}
-    return report(results, sweeps, [run])
+    return compare_results(results, sweeps, [run])
 
 
 def test_the_summary_says_who_wins_and_whether_that_is_significant(data):
-    tie, win, correction, swept = summary(data)
+    tie, win, correction, swept = report_summary(data)
     gap = data["settings"][1]["winner"]["difference"]
     assert win.startswith("5-way 1-shot, Dirichlet(2), 75 queries: mll_transductive (84.")
     assert f"wins, {100 * gap['mean']:.2f} ± {100 * gap['ci95']:.2f} points ahead of tim over 100 tasks" in win
@@ -83,7 +83,7 @@ def test_the_summary_says_who_wins_and_whether_that_is_significant(data):
 
 def test_other_verdicts():
     def verdict(*results):
-        return summary(report(results))[0]
+        return report_summary(compare_results(results))[0]
 
     one = made("mll", 0.0)
     assert "only mll (80." in verdict(one)
@@ -91,7 +91,7 @@ def test_other_verdicts():
     elsewhere = Result(**{**vars(other), "config": {**other.config, "tasks_digest": "others"}})
     assert "no paired difference" in verdict(one, elsewhere)
     assert "Not compared, being on other tasks: cosine." in verdict(one, made("mlx", -0.005), elsewhere)
-    section = report_page(report([one, elsewhere]), command="c").sections[0]
+    section = report_page(compare_results([one, elsewhere]), command="c").sections[0]
     assert "nothing is paired: cosine" in section.text[1]
     assert section.parts[1].rows[1][2] == "other tasks"
     assert "one task says nothing" in verdict(made("mll", 0.0, n=1), made("cosine", 0.1, n=1))
@@ -165,7 +165,7 @@ def test_charts_say_what_the_data_say(data):
 
 def test_labels_of_points_that_lie_together_are_not_written_over_each_other():
     results = [made(name, 0.0) for name in ("aaaa", "bbbb", "cccc", "dddd")]
-    (setting,) = report(results)["settings"]
+    (setting,) = compare_results(results)["settings"]
     marks = [mark for mark in setting_charts(setting)[2].panels[0].marks if mark.kind == "points"]
     assert 0 < sum(sum(mark.written) for mark in marks) < 4
 
@@ -202,8 +202,10 @@ def test_it_loads_in_silence_and_hostile_names_stay_text(browser, data, tmp_path
 
 
 def test_more_than_four_settings_are_chosen_from_a_list(browser, tmp_path):
-    data = report([made(name, gain, shots) for name, gain in list(GAINS.items())[:2] for shots in (1, 2, 3, 4, 5, 10)])
-    assert len(render(report_page(data, command="c"))) < 2_500_000
+    data = compare_results(
+        [made(name, gain, shots) for name, gain in list(GAINS.items())[:2] for shots in (1, 2, 3, 4, 5, 10)]
+    )
+    assert len(render_page(report_page(data, command="c"))) < 2_500_000
     browser.open(write_report_page(tmp_path / "report.html", data, command="c"))
     titles = [setting["title"] for setting in data["settings"]]
     assert browser.texts("#choice option") == titles

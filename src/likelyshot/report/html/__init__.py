@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from likelyshot.data.files import write_whole
-from likelyshot.report.charts import COLOURS, COLOURS_ON_DARK, Chart, Table
+from likelyshot.report.charts import COLOURS, COLOURS_ON_DARK, Chart, TextTable
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Section:
 
     title: str
     text: Sequence[str]
-    parts: Sequence[Chart | Table | Histograms]
+    parts: Sequence[Chart | TextTable | Histograms]
     choice: str = ""
 
 
@@ -56,16 +56,16 @@ class Page:
 
 def write_page(path: str | Path, page: Page) -> Path:
     """Write a page as one HTML file, whole or not at all."""
-    return write_whole(path, render(page))
+    return write_whole(path, render_page(page))
 
 
-def render(page: Page) -> str:
+def render_page(page: Page) -> str:
     r"""Make the HTML of a page: plotly, script, style and data inside, all else forbidden by its own policy.
 
     The data are JSON in which no character can end a script; page.js puts the texts in place by textContent. Plotly
     comes compressed, and runs because the policy knows the hash of its text.
 
-    >>> html = render(Page("</script><script>alert(1)", [], [], {}, "likelyshot explore"))
+    >>> html = render_page(Page("</script><script>alert(1)", [], [], {}, "likelyshot explore"))
     >>> "<script>alert" in html, "\\u003cscript\\u003ealert" in html
     (False, True)
     """

@@ -1,6 +1,6 @@
 """What results say, setting by setting: who wins, by how much, how fast, how well calibrated, and what is confused.
 
-`report` gives plain data, ready for JSON; report_page draws them.
+`compare_results` gives plain data, ready for JSON; report_page draws them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PUBLISHED = {
 }
 
 
-def report(
+def compare_results(
     results: Sequence[Result], sweeps: Sequence[Sweep] = (), made_by: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
     """Compare results with the same features, ways, shots, queries and seed; sweeps are shown as they are.
@@ -43,7 +43,7 @@ def report(
     >>> vectors = torch.rand(60, 4, generator=torch.Generator().manual_seed(0))
     >>> features = Features.from_arrays(vectors, [f"class {i % 3}" for i in range(60)])
     >>> tasks = sample_tasks(features.labels, n_tasks=20, ways=3, shots=1, query=Balanced(5), seed=0)
-    >>> data = report([evaluate(METHODS[name], features, tasks) for name in ("mll", "cosine")])
+    >>> data = compare_results([evaluate(METHODS[name], features, tasks) for name in ("mll", "cosine")])
     >>> data["settings"][0]["protocol"], data["settings"][0]["references"]
     ('3-way 1-shot, balanced, 5 per class', ['mll'])
     """

@@ -13,7 +13,7 @@ from likelyshot.errors import InputError
 from likelyshot.evaluation import published
 from likelyshot.evaluation.sweep import Sweep
 from likelyshot.methods import METHODS
-from likelyshot.report import report
+from likelyshot.report import compare_results
 
 
 def made(
@@ -60,7 +60,7 @@ def test_real_results_are_plain_json(features):
     tasks = sample_tasks(features.labels, n_tasks=60, ways=4, shots=2, query=Dirichlet(20, 2.0), seed=3)
     results = [evaluate(METHODS[name], features, tasks) for name in ("mll", "mll_transductive", "cosine")]
     results.append(evaluate(METHODS["euclidean"], features, tasks[:25]))
-    data = json.loads(json.dumps(report(results), allow_nan=False))
+    data = json.loads(json.dumps(compare_results(results), allow_nan=False))
     (setting,) = data["settings"]
     assert setting["title"] == setting["protocol"] == "4-way 2-shot, Dirichlet(2), 20 queries"
     assert setting["references"] == ["mll", "mll_transductive"]
@@ -82,7 +82,7 @@ def test_settings_are_kept_apart():
         {"query": {"plan": "balanced", "per_class": 15}},
         {"overlap": True},
     ]
-    settings = report([made(**base), made("cosine"), *(made(**base, **other) for other in others)])["settings"]
+    settings = compare_results([made(**base), made("cosine"), *(made(**base, **other) for other in others)])["settings"]
     assert len(settings) == 1 + len(others)
     assert sorted(len(setting["rows"]) for setting in settings) == [1] * len(others) + [2]
     assert len({setting["title"] for setting in settings}) == len({setting["name"] for setting in settings}) == 7
@@ -91,14 +91,16 @@ def test_settings_are_kept_apart():
 
 
 def test_features_with_the_same_name_have_numbered_titles():
-    settings = report([made(), made(features="g")])["settings"]
+    settings = compare_results([made(), made(features="g")])["settings"]
     assert [setting["title"][-10:] for setting in settings] == ["75 queries", "queries #2"]
     assert [setting["name"] for setting in settings] == ["5way-1shot-dirichlet-75-2", "5way-1shot-dirichlet-75-2-2"]
 
 
 def test_networks_of_one_run_are_compared():
     mine = {"networks": ["f", "g"]}
-    (setting,) = report([made(file="f.npz", **mine), made("cosine", features="g", file="g.npz", **mine)])["settings"]
+    (setting,) = compare_results([made(file="f.npz", **mine), made("cosine", features="g", file="g.npz", **mine)])[
+        "settings"
+    ]
     assert setting["source"] == "f.npz + g.npz (test)"
     assert {row["name"]: row["source"] for row in setting["rows"]} == {"mll": "f.npz (test)", "cosine": "g.npz (test)"}
     assert [one["digest"] for one in setting["features"]] == ["f", "g"]
@@ -107,7 +109,7 @@ def test_networks_of_one_run_are_compared():
 
 def test_rows_of_the_same_method_are_named_apart():
     def names(*results):
-        return [row["name"] for row in report(results)["settings"][0]["rows"]]
+        return [row["name"] for row in compare_results(results)["settings"][0]["rows"]]
 
     assert names(made(), made()) == ["mll"]
     assert names(made(row="mine"), made(mean=0.7)) == ["mine", "mll"]
@@ -117,7 +119,9 @@ def test_rows_of_the_same_method_are_named_apart():
 
 def test_the_reference_is_mll_or_else_the_best():
     def references(*names):
-        return report([made(name, 0.9 - 0.01 * i) for i, name in enumerate(names)])["settings"][0]["references"]
+        return compare_results([made(name, 0.9 - 0.01 * i) for i, name in enumerate(names)])["settings"][0][
+            "references"
+        ]
 
     assert references("cosine", "mll_transductive", "mll") == ["mll", "mll_transductive"]
     assert references("cosine", "mll") == ["mll"]
@@ -136,7 +140,7 @@ def test_the_reference_is_mll_or_else_the_best():
     ],
 )
 def test_published_figures_are_those_of_the_same_protocol(query, shots, ways, rows):
-    found = report([made(query=query.to_dict(), shots=shots, ways=ways)])["settings"][0]["published"]
+    found = compare_results([made(query=query.to_dict(), shots=shots, ways=ways)])["settings"][0]["published"]
     if rows is None:
         assert found == {}
         return
@@ -145,7 +149,7 @@ def test_published_figures_are_those_of_the_same_protocol(query, shots, ways, ro
 
 
 def test_reliability_time_and_error():
-    (row,) = report([made()])["settings"][0]["rows"]
+    (row,) = compare_results([made()])["settings"][0]["rows"]
     assert row["reliability"] == [
         {"queries": 30, "confidence": 0.5, "accuracy": pytest.approx(0.4)},
         {"queries": 70, "confidence": pytest.approx(0.9), "accuracy": pytest.approx(66 / 70)},
@@ -158,12 +162,12 @@ def test_reliability_time_and_error():
 def test_balanced_tasks_have_no_bins_of_imbalance():
     result = made()
     even = replace(result, largest_share=np.full(60, 0.2))
-    assert report([even])["settings"][0]["rows"][0]["by_share"] == []
+    assert compare_results([even])["settings"][0]["rows"][0]["by_share"] == []
 
 
 def test_sweeps_alone_make_a_report_and_nothing_makes_none():
     rows = [{"point": {"eta": 1}, "mean": 0.5}]
-    data = report([], [Sweep("mll", {"eta": [1]}, rows, {})])
+    data = compare_results([], [Sweep("mll", {"eta": [1]}, rows, {})])
     assert data["sweeps"] == [{"method": "mll", "grid": {"eta": [1]}, "rows": rows, "config": {}}]
     with pytest.raises(InputError, match="got none"):
-        report([])
+        compare_results([])

@@ -12,7 +12,7 @@ MOST_PAIRS = 12  # of confused classes
 LEAST_QUERIES = 20  # in a bin of the reliability diagram
 
 Setting = Mapping[str, Any]
-Row = Mapping[str, Any]
+MethodRow = Mapping[str, Any]
 
 
 def setting_charts(setting: Setting) -> list[Chart]:
@@ -28,12 +28,12 @@ def setting_charts(setting: Setting) -> list[Chart]:
     return charts
 
 
-def best_row(setting: Setting) -> Row:
+def best_row(setting: Setting) -> MethodRow:
     """Give the row of the method that wins."""
     return next(row for row in setting["rows"] if row["name"] == setting["winner"]["best"])
 
 
-def drawn_rows(setting: Setting) -> list[Row]:
+def drawn_rows(setting: Setting) -> list[MethodRow]:
     """Choose the rows that get a line: the references and then the best, as many as there are colours."""
     first = [row for row in setting["rows"] if row["name"] in setting["references"]]
     others = [row for row in setting["rows"] if row["name"] not in setting["references"]]
@@ -101,7 +101,7 @@ def _time(setting: Setting) -> Chart:
     return _chart(setting, "time", "Accuracy against time", caption, [panel])
 
 
-def _legible(rows: Sequence[Row], references: Sequence[str]) -> set[str]:
+def _legible(rows: Sequence[MethodRow], references: Sequence[str]) -> set[str]:
     """Choose labels that lie over no other label and no point: of the front first, then of references, then the best.
 
     Labels are to the left of their points, above those on the front and below the others; sizes are those of a figure

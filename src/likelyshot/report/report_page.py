@@ -1,4 +1,4 @@
-"""From what `report` found to a page, and to figures for a paper."""
+"""From what `compare_results` found to a page, and to figures for a paper."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from likelyshot.evaluation.sweep import Sweep
-from likelyshot.report.charts import Chart, Table
+from likelyshot.report.charts import Chart, TextTable
 from likelyshot.report.figures import write_figures
 from likelyshot.report.html import Page, Section, write_page
-from likelyshot.report.setting_charts import MOST_PAIRS, Setting, best_row, setting_charts
+from likelyshot.report.report_charts import MOST_PAIRS, Setting, best_row, setting_charts
 from likelyshot.report.sweep_chart import sweep_chart
 
 LONGEST_VALUE = 300  # letters of a parameter
@@ -36,22 +36,22 @@ NOT_CORRECTED = (
     "stay significant (5 %) after Holm's correction for all comparisons with the same reference in the same setting."
 )
 
-Data = Mapping[str, Any]
+Comparison = Mapping[str, Any]
 
 
-def write_report_page(path: str | Path, data: Data, *, command: str) -> Path:
-    """Write the page about results: `data` from `report`, `command` as it was typed."""
+def write_report_page(path: str | Path, data: Comparison, *, command: str) -> Path:
+    """Write the page about results: `data` from `compare_results`, `command` as it was typed."""
     return write_page(path, report_page(data, command=command))
 
 
-def write_report_figures(folder: str | Path, data: Data) -> list[Path]:
+def write_report_figures(folder: str | Path, data: Comparison) -> list[Path]:
     """Write every figure of the page as SVG, PDF and PNG into a folder."""
     charts = [chart for setting in data["settings"] for chart in setting_charts(setting)]
     return write_figures(folder, [*charts, *_sweep_charts(data)])
 
 
-def report_page(data: Data, *, command: str) -> Page:
-    """Arrange what `report` found as a page: summary, every setting, sweeps, configuration."""
+def report_page(data: Comparison, *, command: str) -> Page:
+    """Arrange what `compare_results` found as a page: summary, every setting, sweeps, configuration."""
     settings = data["settings"]
     sections = [_section(setting) for setting in settings]
     if len(settings) > 1:
@@ -64,10 +64,10 @@ def report_page(data: Data, *, command: str) -> Page:
         sections.append(Section("Configuration", [], tables))
     commands = [shlex.join(["likelyshot", *run["command"]]) for run in data["made_by"] if run["command"]]
     lines = "\n".join(dict.fromkeys([*commands, command]))
-    return Page(_title(data), summary(data), sections, _versions(data), lines)
+    return Page(_title(data), report_summary(data), sections, _versions(data), lines)
 
 
-def summary(data: Data) -> list[str]:
+def report_summary(data: Comparison) -> list[str]:
     """Say who wins each setting, by how much, and whether that is significant."""
     said = [f"{setting['title']}: {_verdict(setting)}" for setting in data["settings"]]
     if any(len(setting["rows"]) > 1 for setting in data["settings"]):
@@ -125,7 +125,7 @@ def _section(setting: Setting) -> Section:
     }
     if len(machines) > 1:
         text.append("Times were measured on different devices or machines: compare them with care.")
-    parts: list[Chart | Table] = [charts[0], _table(setting), *charts[1:]]
+    parts: list[Chart | TextTable] = [charts[0], _table(setting), *charts[1:]]
     if best_row(setting)["confused"]:
         parts.append(_confused_table(setting))
     if setting["published"]:
@@ -133,7 +133,7 @@ def _section(setting: Setting) -> Section:
     return Section(setting["title"], text, parts, choice="Setting")
 
 
-def _table(setting: Setting) -> Table:
+def _table(setting: Setting) -> TextTable:
     references = setting["references"] if len(setting["rows"]) > 1 else []
     head = ["method", "accuracy, %", *(f"minus {name}" for name in references)]
     rows = []
@@ -145,7 +145,7 @@ def _table(setting: Setting) -> Table:
         " * stays significant after Holm's correction." if references else ""
     )
     ends = ["balanced accuracy, %", "macro-F1, %", "calibration error, %", "ms per task", "tasks"]
-    return Table(caption, [*head, *ends], rows)
+    return TextTable(caption, [*head, *ends], rows)
 
 
 def _gap(gap: Mapping[str, Any] | None, itself: bool) -> str:
@@ -159,7 +159,7 @@ def _percent(row: Mapping[str, Any]) -> str:
     return f"{100 * row['mean']:.2f} ± {100 * row['ci95']:.2f}"
 
 
-def _confused_table(setting: Setting) -> Table:
+def _confused_table(setting: Setting) -> TextTable:
     row = best_row(setting)
     rows = [
         [
@@ -170,12 +170,12 @@ def _confused_table(setting: Setting) -> Table:
         ]
         for pair in row["confused"][:MOST_PAIRS]
     ]
-    return Table(
+    return TextTable(
         f"The classes that {row['name']} confuses most.", ["true class", "taken for", "queries", "share"], rows
     )
 
 
-def _published_table(setting: Setting) -> Table:
+def _published_table(setting: Setting) -> TextTable:
     """Put what the paper printed for this protocol beside our figures: method by method, never in one column."""
     printed = setting["published"]["rows"]
     columns = list(dict.fromkeys((row["data"], row["network"]) for row in printed))
@@ -191,10 +191,10 @@ def _published_table(setting: Setting) -> Table:
         f"Published, {setting['published']['where']}: the same protocol on other data sets and networks, so that only "
         f"the order of methods can be compared with ours, of {setting['source']}. Accuracy in %."
     )
-    return Table(caption, ["method", "ours", *(f"published: {data}, {network}" for data, network in columns)], rows)
+    return TextTable(caption, ["method", "ours", *(f"published: {data}, {network}" for data, network in columns)], rows)
 
 
-def _overview(settings: Sequence[Setting]) -> Table:
+def _overview(settings: Sequence[Setting]) -> TextTable:
     names = dict.fromkeys(row["name"] for setting in settings for row in setting["rows"])
     cells = [{row["name"]: _percent(row) for row in setting["rows"]} for setting in settings]
     best = [setting["winner"]["best"] for setting in settings]
@@ -209,10 +209,10 @@ def _overview(settings: Sequence[Setting]) -> Table:
         for name in names
     ]
     caption = "Accuracy in % with its 95 % interval, for every method and setting."
-    return Table(caption, ["method", *(setting["title"] for setting in settings)], rows)
+    return TextTable(caption, ["method", *(setting["title"] for setting in settings)], rows)
 
 
-def _tasks_table(settings: Sequence[Setting]) -> Table:
+def _tasks_table(settings: Sequence[Setting]) -> TextTable:
     rows = [
         [
             setting["title"],
@@ -224,19 +224,19 @@ def _tasks_table(settings: Sequence[Setting]) -> Table:
         for setting in settings
     ]
     caption = "The tasks of every setting. Equal digests mean equal tasks, and equal features."
-    return Table(caption, ["setting", "seed", "tasks", "digest of the tasks", "digest of the features"], rows)
+    return TextTable(caption, ["setting", "seed", "tasks", "digest of the tasks", "digest of the features"], rows)
 
 
-def _features_table(settings: Sequence[Setting]) -> Table:
+def _features_table(settings: Sequence[Setting]) -> TextTable:
     found = {str(one.get("digest", "")): one for setting in settings for one in setting["features"]}
     rows = [
         [digest[:16], ", ".join(f"{key}: {_value(value)}" for key, value in one.items() if key != "digest")]
         for digest, one in found.items()
     ]
-    return Table("What the tasks were drawn from.", ["digest of the features", "features"], rows)
+    return TextTable("What the tasks were drawn from.", ["digest of the features", "features"], rows)
 
 
-def _methods_table(settings: Sequence[Setting]) -> Table:
+def _methods_table(settings: Sequence[Setting]) -> TextTable:
     """List the resolved parameters, once for settings that share them."""
     found: dict[tuple[str, str, str, str], list[str]] = {}
     for setting in settings:
@@ -245,7 +245,7 @@ def _methods_table(settings: Sequence[Setting]) -> Table:
             found.setdefault((row["name"], row["source"], params, row["device"]), []).append(setting["title"])
     rows = [[*row, "all" if len(titles) == len(settings) else "; ".join(titles)] for row, titles in found.items()]
     headings = ["method", "features", "parameters", "device", "settings"]
-    return Table("Methods with their features and all their parameters.", headings, rows)
+    return TextTable("Methods with their features and all their parameters.", headings, rows)
 
 
 def _value(value: Any) -> str:
@@ -253,7 +253,7 @@ def _value(value: Any) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}… (in full in the JSON of the run)"
 
 
-def _versions(data: Data) -> dict[str, str]:
+def _versions(data: Comparison) -> dict[str, str]:
     """Tell every version that the results were made with."""
     environments = [run["environment"] for run in data["made_by"]]
     environments += [row["environment"] for setting in data["settings"] for row in setting["rows"]]
@@ -265,14 +265,14 @@ def _versions(data: Data) -> dict[str, str]:
     }
 
 
-def _title(data: Data) -> str:
+def _title(data: Comparison) -> str:
     sources = list(dict.fromkeys(setting["source"] for setting in data["settings"]))
     if not sources:
         return "Sweeps of " + ", ".join(dict.fromkeys(swept["method"] for swept in data["sweeps"]))
     return f"Results on {sources[0]}" if len(sources) == 1 else f"Results on {len(sources)} sets of features"
 
 
-def _sweep_charts(data: Data) -> list[Chart]:
+def _sweep_charts(data: Comparison) -> list[Chart]:
     return [sweep_chart(_sweep(swept), f"sweep-{number}") for number, swept in enumerate(data["sweeps"], 1)]
 
 
