@@ -81,7 +81,8 @@ def evaluate(
     with running(as_json) as (screen, start):
         from likelyshot.cli import inputs
         from likelyshot.cli.tables import evaluation_table
-        from likelyshot.data.files import output_folder, write_json
+        from likelyshot.data.containers import write_document
+        from likelyshot.data.files import output_folder
         from likelyshot.data.results import environment
         from likelyshot.evaluation.evaluate import evaluate as run
         from likelyshot.machine import check_device
@@ -142,7 +143,7 @@ def evaluate(
             for shots_made, made in networks.calibrations():
                 made.save(folder / f"calibration_{shots_made}shot.json")
             document = {"command": sys.argv[1:], "environment": environment(), "rows": rows}
-            write_json(folder / "evaluate.json", document)
+            write_document(folder / "evaluate.json", document)
             say("report")
             found = load_runs([folder])
             data = compare_results(found.results, found.sweeps, found.made_by)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likelyshot import __version__
-from likelyshot.data.files import write_json
+from likelyshot.data.containers import write_document
 from likelyshot.errors import InputError
 
 FORMAT = "likelyshot.result/2"
@@ -125,7 +125,7 @@ class Result:
     def save(self, path: str | Path) -> Path:
         """Write as JSON: summary, configuration, environment and the figures of every task."""
         per_task = {name: getattr(self, name).tolist() for name in PER_TASK}
-        return write_json(
+        return write_document(
             path,
             {
                 "format": FORMAT,

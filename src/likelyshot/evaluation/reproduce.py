@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from likelyshot import __version__
+from likelyshot.data.containers import write_document
 from likelyshot.data.features import Base, Features
-from likelyshot.data.files import output_folder, write_json
+from likelyshot.data.files import output_folder
 from likelyshot.data.packaged import NETWORKS
 from likelyshot.data.results import Difference, Result, environment
 from likelyshot.data.tasks import Balanced, Dirichlet, Tasks, sample_tasks
@@ -145,7 +146,7 @@ def reproduce(
             results[protocol, shots, row] = result
     for shots, calibration in networks.calibrations():
         calibration.save(folder / f"calibration_{shots}shot.json")
-    write_json(
+    write_document(
         folder / "reproduce.json",
         {
             "command": list(command),

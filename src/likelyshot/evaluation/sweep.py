@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from likelyshot import __version__
+from likelyshot.data.containers import write_document
 from likelyshot.data.features import Features
-from likelyshot.data.files import write_json
 from likelyshot.data.results import environment
 from likelyshot.data.tasks import Tasks
 from likelyshot.errors import InputError
@@ -44,7 +44,7 @@ class Sweep:
 
     def save(self, path: str | Path, command: Sequence[str] = ()) -> Path:
         """Write as JSON, with the command that made it."""
-        return write_json(
+        return write_document(
             path,
             {
                 "format": FORMAT,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likelyshot.data.files import write_json
+from likelyshot.data.containers import write_document
 from likelyshot.errors import InputError, nearest
 
 METRICS = ("euclidean", "cosine", "mll")
@@ -106,7 +106,7 @@ class Calibration:
 
     def save(self, path: str | Path) -> Path:
         """Write as JSON."""
-        return write_json(path, self.to_dict())
+        return write_document(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:

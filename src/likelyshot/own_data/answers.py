@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from likelyshot.data.files import replacing
 from likelyshot.errors import InputError
 
 DIGITS = 6  # of probabilities in tables
@@ -146,7 +144,7 @@ def write_answers(path: str | Path, answers: Answers | Iterable[Answers]) -> Pat
     """
     path = check_answers_path(path)
     chunks = [answers] if isinstance(answers, Answers) else answers
-    with _beside(path) as temporary:
+    with replacing(path) as temporary:
         WRITERS[path.suffix.lower()](temporary, chunks)
     return path
 
@@ -167,29 +165,6 @@ def check_answers_path(path: str | Path) -> Path:
     if not path.parent.is_dir():
         raise InputError(f"expected a folder for {path.name}, but {path.parent} is none: make it first")
     return path
-
-
-@contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """Lend a temporary file that takes the place of `path` at the end, or vanishes if anything went wrong."""
-    temporary = None
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
-        os.close(handle)
-        temporary = Path(name)
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
-    except BaseException as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise InputError(f"cannot write {path} ({error.strerror}): choose a place that can be written") from None
-        raise
 
 
 def _write_lines(path: Path, chunks: Iterable[Answers], header: str, line: Callable[[Row], str]) -> None:

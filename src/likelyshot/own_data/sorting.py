@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from likelyshot.data.files import output_folder
+from likelyshot.data.files import beside, output_folder, remove_stale
 from likelyshot.data.items import Item, Problem
 from likelyshot.errors import InputError
 
@@ -44,6 +44,8 @@ def sort_into(
         if root is not None and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(root)):
             raise InputError(f"expected a folder outside the pile, but {place} lies in {root}: name another folder")
     output_folder(folder)
+    for place in (*places.values(), folder / REJECTED):
+        remove_stale(place)
     if link:
         _check_links(folder)
     taken: set[str] = set()
@@ -139,13 +141,9 @@ def _make(source: Path, target: Path, link: bool) -> bool:
         except FileExistsError:
             return False
         return True
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".copy.")
-    os.close(handle)
-    try:
-        shutil.copy2(source, name)
-        return _rename(Path(name), target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with beside(target) as temporary:
+        shutil.copy2(source, temporary)
+        return _rename(temporary, target)
 
 
 def _rename(source: Path, target: Path) -> bool:

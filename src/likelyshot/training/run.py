@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from likelyshot.data.containers import write_document
 from likelyshot.data.features import Base, Features
-from likelyshot.data.files import output_folder, write_json
+from likelyshot.data.files import output_folder
 from likelyshot.data.results import environment
 from likelyshot.encoders import networks as encoders
 from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, load_encoder, restore_module
@@ -95,8 +96,8 @@ def train(
     log = None
     output_folder(folder)  # now that there is something to put into it
     if fabric.is_global_zero:
-        write_json(folder / "recipe.json", recipe.to_dict())
-        write_json(folder / "environment.json", environment())
+        write_document(folder / "recipe.json", recipe.to_dict())
+        write_document(folder / "environment.json", environment())
         log = Log(folder, _place(last))
     around = Surroundings(fabric, folder, recipe.run, facts, log, validate, show, stop)
     done: dict[str, dict[str, Any]] = {}
@@ -232,5 +233,5 @@ def _finish(recipe: Recipe, folder: Path, pools: dict[str, Pool], done: dict[str
         "stages": done,
         "features": {split: {"images": len(part), "digest": part.digest} for split, part in parts.items()},
     }
-    write_json(folder / "summary.json", summary)
+    write_document(folder / "summary.json", summary)
     return summary

@@ -204,7 +204,7 @@ def test_what_cannot_be_used_leaves_nothing(folder, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         cached(open_images(folder), 7, cache)
     monkeypatch.setattr(pixel_cache, "decode", full)
-    with pytest.raises(InputError, match=r"cannot write .* \(No space left on device\): make room"):
+    with pytest.raises(InputError, match=r"cannot write .* \(No space left on device\): choose another place"):
         cached(open_images(folder), 7, cache)
     assert list(cache.iterdir()) == []
     usage = type("Usage", (), {"free": 150 * 3 * 49 - 1})

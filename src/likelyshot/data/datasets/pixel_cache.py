@@ -11,7 +11,6 @@ import json
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,9 +19,10 @@ import PIL
 import torch
 from PIL import features
 
+from likelyshot.data.containers import write_document
 from likelyshot.data.datasets.decoding import Decoded, Pixels, check_size, decode, report, without
 from likelyshot.data.datasets.image_set import ImageSet
-from likelyshot.data.files import output_folder, write_json
+from likelyshot.data.files import output_folder, replacing
 from likelyshot.data.items import Problem
 from likelyshot.errors import InputError
 
@@ -100,25 +100,17 @@ def _write(
     if free < need:
         got = f"{free / 1e9:,.1f} GB are free in {pixels.parent}"
         raise InputError(f"expected {need / 1e9:,.1f} GB for the pixels, but {got}: make room, or name another folder")
-    try:
-        notes.unlink(missing_ok=True)
-        with tempfile.TemporaryDirectory(dir=pixels.parent, prefix=f".{pixels.stem}.") as beside:
-            with (Path(beside) / pixels.name).open("wb") as file:
-                file.seek(HEADER)
+    notes.unlink(missing_ok=True)
+    with replacing(pixels) as temporary, temporary.open("wb") as file:
+        file.seek(HEADER)
 
-                def keep(rows: Pixels) -> None:
-                    file.write(rows.data)
+        def keep(rows: Pixels) -> None:
+            file.write(rows.data)
 
-                problems = decode(images, size, keep, workers=workers, progress=progress)
-                file.seek(0)
-                file.write(_header((len(images) - len(problems), 3, size, size)))
-                file.flush()
-                os.fsync(file.fileno())
-            (Path(beside) / pixels.name).replace(pixels)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"cannot write {pixels} ({reason}): make room, or name another folder") from None
-    write_json(notes, {str(i): [problem.kind, problem.detail] for i, problem in problems.items()})
+        problems = decode(images, size, keep, workers=workers, progress=progress)
+        file.seek(0)
+        file.write(_header((len(images) - len(problems), 3, size, size)))
+    write_document(notes, {str(i): [problem.kind, problem.detail] for i, problem in problems.items()})
 
 
 def _header(shape: tuple[int, ...]) -> bytes:
