@@ -29,7 +29,7 @@ from likelyshot import (
 )
 from likelyshot.confidence.temperature import support_temperature
 from likelyshot.functional.prototypes import class_means
-from likelyshot.methods import METHODS
+from likelyshot.methods import METHODS, facts_of
 from likelyshot.methods.calibration import METRICS, fit_calibration
 from likelyshot.methods.combined import score_columns
 from likelyshot.methods.signatures import needs_of
@@ -75,7 +75,7 @@ def calibration_for(support, labels, query, truth, metrics=METRICS, **settings):
 QUERY_SET = "transductive: X is one query set, so a subset of its rows is another question"
 
 
-INDUCTIVE = {"euclidean", "cosine", "mll", "protonet", "simpleshot", "matching", "baseline", "baseline_pp"}
+INDUCTIVE = {name for name, method in METHODS.items() if facts_of(method).kind != "transductive"}
 FEW_STEPS = {"tim": {"steps": 20}, "alpha_tim": {"steps": 20}, "paddle": {"iterations": 20}}
 RIVALS = [
     FewShotClassifier(name, FEW_STEPS.get(name), temperature=1.0)

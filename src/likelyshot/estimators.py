@@ -30,20 +30,15 @@ from likelyshot.functional.normalise import l2_normalise, rectify
 from likelyshot.functional.prototypes import class_means
 from likelyshot.functional.temperature import probabilities
 from likelyshot.machine import check_device
-from likelyshot.methods import METHODS, Method
+from likelyshot.methods import METHODS, Method, facts_of
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
-from likelyshot.methods.inputs import NON_NEGATIVE, check_non_negative
-from likelyshot.methods.signatures import check_values, name_of, needs_of, parameters_of
+from likelyshot.methods.facts import STATISTICS, function_of, name_of
+from likelyshot.methods.inputs import check_non_negative
+from likelyshot.methods.signatures import check_values, needs_of, parameters_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-_STATISTICS = {
-    "base_mean": "the mean feature vector of the base classes",
-    "base_within": "likelyshot.data.features.Base.of(base features).within",
-    "calibration": "likelyshot.calibrate(validation features, tasks)",
-}
 
 
 class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -67,7 +62,7 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _non_negative(self) -> Collection[str]:
         """Name what has no answer for negative features."""
-        return NON_NEGATIVE.keys() & set(self._metrics())
+        return [name for name in self._metrics() if name in METHODS and facts_of(METHODS[name]).non_negative]
 
     def _may_rectify(self) -> bool:
         """Whether features may be split in two; not where a calibration is of features as they are."""
@@ -202,7 +197,8 @@ class FewShotClassifier(_MethodClassifier):
                 raise InputError(f"{name} has no parameter {given!r}: {nearest(str(given), known)}")
         for key in needs:
             if params.get(key) is None:
-                raise InputError(f"{name} needs {key} in params: {_STATISTICS.get(key, 'it has no default')}")
+                how = STATISTICS[key].python if key in STATISTICS else "it has no default"
+                raise InputError(f"{name} needs {key} in params: {how}")
         _check_calibration(params.get("calibration"))
         check_values(name, parameters_of(method), params)
         arrays = [key for key, v in params.items() if isinstance(v, list) or (hasattr(v, "__array__") and np.ndim(v))]
@@ -219,11 +215,11 @@ class FewShotClassifier(_MethodClassifier):
 
     def _metrics(self) -> Collection[str]:
         calibration = self._given().get("calibration")
-        return (
-            calibration.metrics
-            if isinstance(calibration, Calibration)
-            else (self.method if isinstance(self.method, str) else name_of(self.method),)
-        )
+        if isinstance(calibration, Calibration):
+            return calibration.metrics
+        if not callable(self.method):
+            return (self.method,)
+        return [name for name, ours in METHODS.items() if ours is function_of(self.method)]
 
 
 @dataclass(eq=False, repr=False)
@@ -307,7 +303,7 @@ class CombinedClassifier(_MethodClassifier):
         used = (shots > 1).flatten()  # (s,)
         if (count := int(used.sum())) <= n:
             least = f"takes {n + 1} examples of classes that have two, got {count}: label more"
-            raise InputError(f"leave-one-out {least}, or give calibration={_STATISTICS['calibration']}")
+            raise InputError(f"leave-one-out {least}, or give calibration={STATISTICS['calibration'].python}")
         x = l2_normalise(x) if self.normalise else x
         kind: dict[str, Any] = {"metrics": self.metrics, "lambda_max": self.lambda_max, "normalise": False}
         columns = score_columns(x, y, x, n_ways=ways, **kind)  # (s, k, n)
@@ -349,12 +345,13 @@ def _numbers(key: str, value: Any) -> torch.Tensor:
         return value
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise InputError(f"expected {key} in params as numbers, got {value!r}: {_STATISTICS.get(key, 'give an array')}")
+        how = STATISTICS[key].python if key in STATISTICS else "give an array"
+        raise InputError(f"expected {key} in params as numbers, got {value!r}: {how}")
     return torch.tensor(value if isinstance(value, list) else array)
 
 
 def _check_calibration(calibration: Any) -> Calibration | None:
     if not isinstance(calibration, Calibration | None):
-        how = f"make one with {_STATISTICS['calibration']}, or likelyshot.Calibration.load(path)"
+        how = f"make one with {STATISTICS['calibration'].python}, or likelyshot.Calibration.load(path)"
         raise InputError(f"expected a likelyshot.Calibration, got {type(calibration).__name__}: {how}")
     return calibration

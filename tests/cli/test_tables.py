@@ -5,8 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from likelyshot.cli.tables import NAMES, to_markdown
-from likelyshot.evaluation.reproduce import EVERY
+from likelyshot.cli.tables import to_markdown
 
 
 def test_markdown_has_the_title_the_cells_and_the_caption():
@@ -25,7 +24,3 @@ def test_markdown_has_the_title_the_cells_and_the_caption():
         "",
         "A caption",
     ]
-
-
-def test_every_row_has_a_name():
-    assert set(EVERY) == set(NAMES)

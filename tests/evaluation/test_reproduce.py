@@ -8,9 +8,9 @@ import pytest
 from likelyshot.data.results import Result
 from likelyshot.evaluation import published
 from likelyshot.evaluation import reproduce as module
-from likelyshot.methods import METHODS
+from likelyshot.methods import METHODS, facts_of, variants
 
-CELLS = sum(len(rows) for _, rows in module.PROTOCOLS.values()) * len(module.SHOTS)
+CELLS = sum(len(rows) for _, rows in module.protocols(full=False).values()) * len(module.SHOTS)
 
 
 @pytest.fixture
@@ -88,14 +88,15 @@ def test_progress_reaches_the_announced_total(small, tmp_path):
 def test_full_has_every_method_and_slow_ones_on_fewer_tasks(small, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SLOW_TASKS", 2)
     monkeypatch.setattr(module, "SHOTS", (1,))
-    monkeypatch.setattr(module, "FULL", {"imbalanced": module.FULL["imbalanced"]})
+    whole = module.protocols(full=True)
+    monkeypatch.setattr(module, "protocols", lambda full: {"imbalanced": whole["imbalanced"]})
     done = []
     run = module.reproduce(tmp_path, n_tasks=3, full=True, progress=done.append)
     assert {result.method for result in run.results.values()} == set(METHODS)
-    assert set(module.VARIANTS) < {row for _, _, row in run.results}
+    assert set(variants()) < {row for _, _, row in run.results}
     assert sum(done) == module.total_work(3, full=True)
     for (_, _, row), result in run.results.items():
-        assert len(result.accuracy) == (2 if row in module.SLOW else 3)
+        assert len(result.accuracy) == (2 if row in METHODS and facts_of(METHODS[row]).slow else 3)
         gap = run.difference("imbalanced", 1, row, "euclidean")
         if row == "euclidean":
             assert gap is None

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from likelyshot import InputError, calibrate, sample_tasks
 from likelyshot.data.features import Base, Features
 from likelyshot.data.tasks import Balanced
-from likelyshot.methods import METHODS
-from likelyshot.methods.inputs import NON_NEGATIVE
+from likelyshot.methods import METHODS, facts_of
 from likelyshot.methods.signatures import parameters_of
 
 WAYS, SHOTS, DIM = 4, 3, 24
@@ -172,6 +171,9 @@ def test_the_scale_of_features_does_not_matter_where_they_are_normalised(name, s
     scores = method(name)(support, labels, query)
     scaled = method(name)(support * scale, labels, query * scale)
     torch.testing.assert_close(scaled, scores, rtol=1e-7, atol=1e-7)
+
+
+NON_NEGATIVE = {name: why for name, ours in METHODS.items() if (why := facts_of(ours).non_negative)}
 
 
 @pytest.mark.parametrize("name", NON_NEGATIVE)

@@ -14,31 +14,8 @@ from likelyshot.data.tasks import Dirichlet
 from likelyshot.evaluation import published
 from likelyshot.evaluation.reproduce import SHOTS, WAYS, Reproduction
 from likelyshot.evaluation.sweep import Sweep
-
-NAMES = {
-    "euclidean": "Euclidean",
-    "cosine": "Cosine",
-    "mll": "MLL",
-    "mll_transductive": "MLL, transductive",
-    "combined": "Combined",
-    "protonet": "ProtoNet, not normalised",
-    "simpleshot": "SimpleShot",
-    "matching": "Matching",
-    "baseline": "Baseline",
-    "baseline_pp": "Baseline++",
-    "entropy_min": "Entropy-min, classifier only",
-    "tim": "TIM-GD",
-    "alpha_tim": "alpha-TIM",
-    "laplacianshot": "LaplacianShot",
-    "bd_cspn": "BD-CSPN",
-    "pt_map": "PT-MAP",
-    "pt_map_estimated": "PT-MAP, marginals estimated",
-    "lr_ici": "LR+ICI",
-    "bavardage": "BAVARDAGE",
-    "paddle": "PADDLE",
-    "protolp": "protoLP, marginals estimated",
-    "protolp_uniform": "protoLP, marginals uniform",
-}
+from likelyshot.methods import titles
+from likelyshot.methods.facts import STATISTICS
 
 
 def percent(mean: float, ci95: float) -> str:
@@ -112,11 +89,12 @@ def _ours(run: Reproduction, protocol: str) -> Table:
         title_justify="left",
         caption_justify="left",
     )
-    table.add_column("method", min_width=max(map(len, " ".join(NAMES[row] for row in rows).split())))
+    names = titles()
+    table.add_column("method", min_width=max(map(len, " ".join(names[row] for row in rows).split())))
     for shots in SHOTS:
         table.add_column(f"{shots}-shot", justify="right")
         for reference in references:
-            table.add_column(f"minus {NAMES[reference]}", justify="right")
+            table.add_column(f"minus {names[reference]}", justify="right")
     table.add_column("ms / task", justify="right")
     best = {shots: max(run.results[protocol, shots, row].mean for row in rows) for shots in SHOTS}
     for row in rows:
@@ -129,7 +107,7 @@ def _ours(run: Reproduction, protocol: str) -> Table:
         fewer = "" if len(result.accuracy) == n_tasks else f" ({len(result.accuracy):,} tasks)"
         took = [run.results[protocol, shots, row] for shots in SHOTS]
         speed = " / ".join(f"{1000 * one.seconds / len(one.accuracy):.3g}" for one in took)
-        table.add_row(NAMES[row] + fewer, *cells, speed)
+        table.add_row(names[row] + fewer, *cells, speed)
     return table
 
 
@@ -187,15 +165,8 @@ def sweep_table(title: str, sweep: Sweep) -> Table:
     return table
 
 
-NEEDS = {
-    "base_mean": "base features",
-    "base_within": "with their covariance",
-    "calibration": "validation features",
-}
-
-
 def _needs(row: Mapping[str, Any]) -> str:
-    asked = [NEEDS.get(name, name) for name in row["needs"]]
+    asked = [STATISTICS[name].source if name in STATISTICS else name for name in row["needs"]]
     return ", ".join(asked + ["non-negative features"] * row["non_negative"])
 
 

@@ -18,14 +18,10 @@ from torch import Tensor
 from likelyshot.errors import InputError
 from likelyshot.functional import temperature as temperatures
 from likelyshot.functional.temperature import probabilities as probabilities
-from likelyshot.methods import Method
+from likelyshot.methods import Method, facts_of
 from likelyshot.methods.calibration import Calibration
-from likelyshot.methods.signatures import name_of, parameters_of
+from likelyshot.methods.signatures import parameters_of
 
-#: Methods that score every query on its own, by a formula: cheap to repeat, and a pile changes nothing.
-CLOSED_FORM = frozenset({"euclidean", "cosine", "mll", "protonet", "simpleshot", "matching", "combined"})
-#: Methods that score every query on its own, after training on the support.
-TRAINED = frozenset({"baseline", "baseline_pp"})
 #: Items of the pile, drawn at random, that held-out examples join for a transductive method.
 PILE = 200
 
@@ -38,8 +34,6 @@ class Prior(NamedTuple):
 
 
 INDUCTIVE, TRANSDUCTIVE = Prior(0.07, 0.5), Prior(0.09, 0.5)
-#: Methods that push their probabilities to 0 and 1 on the queries, and so need more.
-SHARPENED = {"tim": Prior(0.17, 0.5), "alpha_tim": Prior(0.17, 0.5), "lr_ici": Prior(0.25, 0.5)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +59,13 @@ class Held:
 
 def is_transductive(method: Method) -> bool:
     """Whether what a query gets may depend on the other queries; assumed of methods that we do not know."""
-    return name_of(method) not in CLOSED_FORM | TRAINED
+    return facts_of(method).kind == "transductive"
 
 
 def prior_of(method: Method) -> Prior:
     """Give what is known of a method's temperature before it has seen an example."""
-    return SHARPENED.get(name_of(method), TRANSDUCTIVE if is_transductive(method) else INDUCTIVE)
+    own, prior = facts_of(method).temperature, TRANSDUCTIVE if is_transductive(method) else INDUCTIVE
+    return prior if own is None else prior._replace(factor=own)
 
 
 def held_out(
@@ -103,7 +98,8 @@ def held_out(
             f"expected support (n, d) and labels (n,), got {tuple(support.shape)} and {tuple(labels.shape)}: one label "
             "for each row"
         )
-    runs = runs or (10 if name_of(method) in CLOSED_FORM else 5 if name_of(method) == "mll_transductive" else 3)
+    facts = facts_of(method)
+    runs = runs or (10 if facts.kind == "closed form" else facts.runs)
     pile = _pile(query, seed).to(support) if query is not None and is_transductive(method) else support[:0]
     generator = torch.Generator().manual_seed(seed)
     whole = gap_of(method, support, labels, n_ways)

@@ -22,7 +22,8 @@ from likelyshot.machine import CACHE_BYTES, Progress, cores, keep_memory, ordere
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
-from likelyshot.methods.signatures import function_of, name_of, needs_of, parameters_of
+from likelyshot.methods.facts import function_of, name_of
+from likelyshot.methods.signatures import needs_of, parameters_of
 
 T = TypeVar("T")
 

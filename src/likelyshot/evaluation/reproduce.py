@@ -20,40 +20,35 @@ from likelyshot.evaluation.evaluate import evaluate
 from likelyshot.evaluation.networks import Network, Networks
 from likelyshot.evaluation.sweep import Sweep, sweep
 from likelyshot.machine import Progress
-from likelyshot.methods import METHODS
+from likelyshot.methods import METHODS, facts_of, variants
 from likelyshot.methods.binding import CALIBRATION_TASKS, TEMPERATURE_TASKS, Params, Statistics, bind, parameters
+from likelyshot.methods.calibration import METRICS
 from likelyshot.report.sweep_chart import draw_sweep
 
 WAYS = 5
 SHOTS = (1, 5)
 LAMBDA_MAX = tuple(float(value) for value in range(10, 101, 10))
 SWEEP_TASKS = 2_000
-INDUCTIVE = ("euclidean", "cosine", "mll", "combined")
-
-#: Methods with other parameters than their defaults, as rows of their own.
-VARIANTS: dict[str, tuple[str, Params]] = {
-    "pt_map_estimated": ("pt_map", {"marginals": "estimated"}),
-    "protolp_uniform": ("protolp", {"marginals": "uniform"}),
-}
-#: Rivals that fit into three minutes on two cores, with all the rest of the tables.
-QUICK = ("protonet", "simpleshot", "matching", "entropy_min", "laplacianshot", "bd_cspn", "paddle")
-EVERY = (*INDUCTIVE, *(name for name in (*METHODS, *VARIANTS) if name not in INDUCTIVE))
-#: Below 100 tasks a second on two cores: evaluated on fewer tasks.
-SLOW = ("tim", "alpha_tim", "lr_ici")
+#: The rows of the paper's Table I.
+PAPER = (*METRICS, "combined")
 SLOW_TASKS = 1_000
 
 Protocols = dict[str, tuple[Balanced | Dirichlet, tuple[str, ...]]]
-PROTOCOLS: Protocols = {
-    "inductive": (Balanced(15), INDUCTIVE),
-    "imbalanced": (Dirichlet(75, 2.0), (*INDUCTIVE, "mll_transductive", *QUICK)),
-}
-FULL: Protocols = {
-    "inductive": PROTOCOLS["inductive"],
-    "imbalanced": (Dirichlet(75, 2.0), EVERY),
-    "dirichlet_1": (Dirichlet(75, 1.0), EVERY),
-    "dirichlet_5": (Dirichlet(75, 5.0), EVERY),
-    "balanced": (Balanced(15), EVERY),
-}
+
+
+def protocols(full: bool) -> Protocols:
+    """Give the query plan and the rows of every table; with `full`, every method at four degrees of imbalance."""
+    if not full:
+        quick = [name for name, method in METHODS.items() if facts_of(method).quick]
+        return {"inductive": (Balanced(15), PAPER), "imbalanced": (Dirichlet(75, 2.0), (*PAPER, *quick))}
+    every = tuple(dict.fromkeys([*PAPER, *METHODS, *variants()]))
+    return {
+        "inductive": (Balanced(15), PAPER),
+        "imbalanced": (Dirichlet(75, 2.0), every),
+        "dirichlet_1": (Dirichlet(75, 1.0), every),
+        "dirichlet_5": (Dirichlet(75, 5.0), every),
+        "balanced": (Balanced(15), every),
+    }
 
 
 @dataclass(frozen=True)
@@ -76,15 +71,22 @@ class Reproduction:
 
 def total_work(n_tasks: int, full: bool) -> int:
     """Count the tasks that a run from scratch evaluates, for a progress bar."""
-    protocols = FULL if full else PROTOCOLS
-    lengths = [_length(row, n_tasks) for _, rows in protocols.values() for row in rows]
+    lengths = [_length(row, n_tasks) for _, rows in protocols(full).values() for row in rows]
     cells = sum(length + min(TEMPERATURE_TASKS, length) for length in lengths)
     validation = min(SWEEP_TASKS, n_tasks) * len(LAMBDA_MAX) + CALIBRATION_TASKS
     return (cells + validation) * len(SHOTS)
 
 
 def _length(row: str, n_tasks: int) -> int:
-    return min(n_tasks, SLOW_TASKS) if VARIANTS.get(row, (row,))[0] in SLOW else n_tasks
+    return min(n_tasks, SLOW_TASKS) if facts_of(METHODS[_method(row)[0]]).slow else n_tasks
+
+
+def _method(row: str) -> tuple[str, Params]:
+    """Give the method of a row and the parameters that differ from its defaults."""
+    if row in METHODS:
+        return row, {}
+    name, variant = variants()[row]
+    return name, variant.params
 
 
 def reproduce(
@@ -104,7 +106,7 @@ def reproduce(
     With `full`, the tables of every method, slow ones on at most `SLOW_TASKS` tasks. Every finished cell is a file in
     `folder`; a later call with the same settings takes it from there, unless `fresh`.
     """
-    protocols = FULL if full else PROTOCOLS
+    tables = protocols(full)
     folder = output_folder(folder, make=False)
     networks = _networks(seed, device)
     test = networks.members[0].features
@@ -112,7 +114,7 @@ def reproduce(
         (protocol, shots): sample_tasks(
             test.labels, n_tasks=n_tasks, ways=WAYS, shots=shots, query=query, seed=seed, classes=test.classes
         )
-        for protocol, (query, _) in protocols.items()
+        for protocol, (query, _) in tables.items()
         for shots in SHOTS
     }
     cells = output_folder(folder / "cells")
@@ -122,11 +124,11 @@ def reproduce(
     results: dict[tuple[str, int, str], Result] = {}
     reused = 0
     for (protocol, shots), whole in drawn.items():
-        for row in protocols[protocol][1]:
+        for row in tables[protocol][1]:
             say(f"{protocol}, {shots}-shot, {row}")
             path = cells / f"{protocol}_{shots}shot_{row}.json"
             tasks = whole[: _length(row, n_tasks)]
-            name, params = VARIANTS.get(row, (row, {}))
+            name, params = _method(row)
             if "lambda_max" in parameters(name):
                 params = {"lambda_max": lambda_max, **params}
             features, statistics = networks.of(name)
@@ -158,13 +160,13 @@ def reproduce(
                 "lambda_max": lambda_max,
                 "validation": [_about(one.validation) for one in networks.members],
                 "test": [_about(one.features) for one in networks.members],
-                "protocols": {name: query.to_dict() for name, (query, _) in protocols.items()},
+                "protocols": {name: query.to_dict() for name, (query, _) in tables.items()},
             },
             "environment": environment(),
             "rows": rows(results),
         },
     )
-    return Reproduction(lambda_max, swept, protocols, results, reused, folder)
+    return Reproduction(lambda_max, swept, tables, results, reused, folder)
 
 
 def rows(results: Mapping[tuple[str, int, str], Result]) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 Shapes, for every method: support (..., s, d), labels (..., s) or (s,) in 0..n_ways-1, query (..., q, d)
 -> scores (..., q, n_ways), higher is better. A keyword without a default is a statistic that the method needs
-from other data (`base_mean`, `calibration`). To add a method: one file, one entry here, one line in docs/methods.md.
+from other data (`base_mean`, `calibration`). To add a method: one file, one entry in FACTS,
+one line in docs/methods.md.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from likelyshot.methods.combined import combined
 from likelyshot.methods.cosine import cosine
 from likelyshot.methods.entropy_min import entropy_min
 from likelyshot.methods.euclidean import euclidean
+from likelyshot.methods.facts import Facts, Variant, function_of, name_of
 from likelyshot.methods.laplacianshot import laplacianshot
 from likelyshot.methods.lr_ici import lr_ici
 from likelyshot.methods.matching import matching
@@ -34,25 +36,60 @@ from likelyshot.methods.tim import tim
 
 Method = Callable[..., Tensor]
 
-METHODS: dict[str, Method] = {
-    "euclidean": euclidean,
-    "cosine": cosine,
-    "mll": mll,
-    "mll_transductive": mll_transductive,
-    "combined": combined,
-    "protonet": protonet,
-    "simpleshot": simpleshot,
-    "matching": matching,
-    "baseline": baseline,
-    "baseline_pp": baseline_pp,
-    "entropy_min": entropy_min,
-    "tim": tim,
-    "alpha_tim": alpha_tim,
-    "laplacianshot": laplacianshot,
-    "bd_cspn": bd_cspn,
-    "pt_map": pt_map,
-    "lr_ici": lr_ici,
-    "bavardage": bavardage,
-    "paddle": paddle,
-    "protolp": protolp,
+EXPONENTIAL, POWER = "models features as exponential", "takes a power of the features"
+
+#: Every method with its facts; `METHODS` has them by name.
+FACTS: dict[Method, Facts] = {
+    euclidean: Facts("Euclidean", "closed form"),
+    cosine: Facts("Cosine", "closed form"),
+    mll: Facts("MLL", "closed form", non_negative=EXPONENTIAL),
+    mll_transductive: Facts("MLL, transductive", non_negative=EXPONENTIAL, runs=5, quick=True),
+    combined: Facts("Combined", "closed form"),
+    protonet: Facts("ProtoNet, not normalised", "closed form", quick=True),
+    simpleshot: Facts("SimpleShot", "closed form", quick=True),
+    matching: Facts("Matching", "closed form", quick=True),
+    baseline: Facts("Baseline", "trained"),
+    baseline_pp: Facts("Baseline++", "trained"),
+    entropy_min: Facts("Entropy-min, classifier only", published="Entropy-min", quick=True),
+    tim: Facts("TIM-GD", published="TIM", temperature=0.17, slow=True),
+    alpha_tim: Facts("alpha-TIM", temperature=0.17, slow=True),
+    laplacianshot: Facts("LaplacianShot", quick=True),
+    bd_cspn: Facts("BD-CSPN", quick=True),
+    pt_map: Facts(
+        "PT-MAP",
+        non_negative=POWER,
+        variants={"pt_map_estimated": Variant("PT-MAP, marginals estimated", {"marginals": "estimated"})},
+    ),
+    lr_ici: Facts("LR+ICI", temperature=0.25, slow=True),
+    bavardage: Facts("BAVARDAGE"),
+    paddle: Facts("PADDLE", quick=True),
+    protolp: Facts(
+        "protoLP, marginals estimated",
+        non_negative=POWER,
+        variants={"protolp_uniform": Variant("protoLP, marginals uniform", {"marginals": "uniform"})},
+    ),
 }
+METHODS: dict[str, Method] = {name_of(method): method for method in FACTS}
+
+
+def facts_of(method: Method) -> Facts:
+    """Give the facts about a method, recognised by its function, whatever its name.
+
+    >>> facts_of(METHODS["tim"]).title, facts_of(lambda support, labels, query, *, n_ways: query).kind
+    ('TIM-GD', 'transductive')
+    """
+    function = function_of(method)
+    return next((facts for known, facts in FACTS.items() if known is function), Facts(name_of(method)))
+
+
+def variants() -> dict[str, tuple[str, Variant]]:
+    """Give the rows that are methods with other parameters, by name: the method and what differs."""
+    return {
+        row: (name, variant) for name, method in METHODS.items() for row, variant in facts_of(method).variants.items()
+    }
+
+
+def titles() -> dict[str, str]:
+    """Give what tables call every method and variant."""
+    own = {name: facts_of(method).title for name, method in METHODS.items()}
+    return own | {row: variant.title for row, (_, variant) in variants().items()}

@@ -15,9 +15,9 @@ from likelyshot.data.tasks import Balanced, Dirichlet, Tasks, plan_from, sample_
 from likelyshot.errors import InputError, nearest
 from likelyshot.evaluation.evaluate import calibrate, fit_temperature
 from likelyshot.machine import Progress
-from likelyshot.methods import METHODS, Method
+from likelyshot.methods import METHODS, Method, facts_of
 from likelyshot.methods.calibration import Calibration
-from likelyshot.methods.inputs import NON_NEGATIVE
+from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
 from likelyshot.methods.signatures import check_values, needs_of, parameters_of
 
 Params = Mapping[str, Any]
@@ -57,7 +57,7 @@ class Statistics:
             return self.calibration
         if self.validation is None:
             raise InputError(
-                "combined needs score statistics of validation classes: give validation features (--val FILE), a "
+                f"combined needs {STATISTICS['calibration'].words}: give validation features (--val FILE), a "
                 "features file with a split called val, or a saved calibration (--calibration FILE)"
             )
         key = (ways, shots, *sorted(params.items()))
@@ -131,7 +131,7 @@ def about(name: str) -> dict[str, Any]:
         "method": name,
         "does": lines[0],
         "needs": needs(name),
-        "non_negative": name in NON_NEGATIVE,
+        "non_negative": bool(facts_of(METHODS[name]).non_negative),
         "parameters": given,
         "paper": next(line.removeprefix("Paper: ") for line in lines if line.startswith("Paper: ")),
         "text": text.split(">>>")[0].strip(),
@@ -176,12 +176,12 @@ def bind(
             raise InputError(f"{name} has no parameter {key!r}: {nearest(key, known)}")
     check_values(name, known, params)
     bound = dict(params)
-    for key, attribute, what in (("base_mean", "mean", "mean"), ("base_within", "within", "covariance within classes")):
+    for key in BASE_STATISTICS:
         if key in needs(name):
-            bound[key] = getattr(statistics.base, attribute, None)
+            bound[key] = getattr(statistics.base, STATISTICS[key].base, None)
             if bound[key] is None:
                 raise InputError(
-                    f"{name} needs the {what} of base features: give base features (--base FILE), or a features file "
+                    f"{name} needs {STATISTICS[key].words}: give base features (--base FILE), or a features file "
                     "with a split called train beside the one that is tested"
                 )
     if "calibration" in needs(name):

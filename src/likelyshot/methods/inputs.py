@@ -48,22 +48,16 @@ def centre(
     return l2_normalise(support - base_mean), l2_normalise(query - base_mean)
 
 
-#: Methods that have no answer for negative features, and why.
-NON_NEGATIVE = {
-    "mll": "models features as exponential",
-    "mll_transductive": "models features as exponential",
-    "pt_map": "takes a power of the features",
-    "protolp": "takes a power of the features",
-}
-
-
 def check_non_negative(method: str, *features: Tensor, who: str = "") -> None:
     """Refuse negative features, in the name of the method or of `who` calls it."""
     lowest = [float(x.detach().amin()) for x in features if x.numel()]
     if not all(low >= 0 for low in lowest):  # NaN too
         check_finite(*features)
+        from likelyshot.methods import METHODS, facts_of  # the methods import this module
+
+        why = facts_of(METHODS[method]).non_negative
         raise InputError(
-            f"{who or method} {NON_NEGATIVE[method]} and needs them non-negative, got a minimum of {min(lowest):.4g}: "
+            f"{who or method} {why} and needs them non-negative, got a minimum of {min(lowest):.4g}: "
             "split signed features losslessly into [relu(x), relu(-x)] with likelyshot.functional.normalise.rectify "
             "(--rectify on the command line), or end the encoder in a ReLU"
         )

@@ -1,27 +1,13 @@
-"""What a method's signature says of it: its name, its parameters, and the statistics that it needs."""
+"""What a method's signature says of it: its parameters, and the statistics that it needs."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from likelyshot.errors import InputError
-
-
-def function_of(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the function behind `functools.partial`."""
-    while isinstance(method, functools.partial):
-        method = method.func
-    return method
-
-
-def name_of(method: Callable[..., Any]) -> str:
-    """Name a method, seen through `functools.partial`."""
-    function = function_of(method)
-    return getattr(function, "__name__", type(function).__name__)
 
 
 def parameters_of(method: Callable[..., Any]) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from likelyshot.data.features import Base, Features
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.normalise import rectify as split_signs
 from likelyshot.machine import Progress
-from likelyshot.methods import METHODS, Method
+from likelyshot.methods import METHODS, Method, facts_of
 from likelyshot.methods.binding import Params, needs, parameters
 from likelyshot.methods.calibration import Calibration
-from likelyshot.methods.inputs import NON_NEGATIVE
+from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
 from likelyshot.own_data.answers import Answers
 from likelyshot.own_data.judge import Judge, validation_temperatures
 from likelyshot.own_data.model_files import FACTS, read_model, write_model
@@ -105,9 +105,8 @@ class Model:
         some are negative. `reject` is the share of items of known classes that may be taken for unknown ones.
         """
         examples = Features.from_arrays(vectors, labels)
-        statistics = {"base_mean": getattr(base, "mean", None)}
-        if method is not None and "base_within" in needs(_known(method)):
-            statistics["base_within"] = getattr(base, "within", None)
+        needed = needs(_known(method)) if method is not None else []
+        statistics = {key: getattr(base, STATISTICS[key].base, None) for key in BASE_STATISTICS if key in needed}
         model = cls(
             support=examples.vectors.detach().cpu().float(),
             labels=examples.labels.cpu(),
@@ -262,7 +261,7 @@ class Model:
 
 def wants_rectified(method: str | None) -> bool:
     """Tell whether a method (None: the automatic choice) has no answer for negative numbers."""
-    return method in (None, "combined") or method in NON_NEGATIVE
+    return method in (None, "combined") or bool(facts_of(METHODS[_known(method)]).non_negative)
 
 
 def _known(method: str) -> str:

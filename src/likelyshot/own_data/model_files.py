@@ -13,6 +13,7 @@ from torch import Tensor
 
 from likelyshot.data.files import write_whole
 from likelyshot.errors import InputError
+from likelyshot.methods.facts import BASE_STATISTICS
 
 FORMAT, VERSION = "likelyshot.model", 1
 
@@ -28,8 +29,8 @@ FACTS: dict[str, Any] = {
     "reject": float | int,
     "seed": int,
 }
-#: Tensors that every model has, and those that some methods need.
-TENSORS, STATISTICS = ("support", "labels"), ("base_mean", "base_within")
+#: Tensors that every model has; it may have statistics of base classes too.
+TENSORS = ("support", "labels")
 
 
 def write_model(path: str | Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Path:
@@ -55,11 +56,11 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         isinstance(facts, dict)
         and facts.keys() == FACTS.keys()
         and all(isinstance(facts[key], kind) for key, kind in FACTS.items())
-        and set(TENSORS) <= tensors.keys() <= {*TENSORS, *STATISTICS}
+        and set(TENSORS) <= tensors.keys() <= {*TENSORS, *BASE_STATISTICS}
         and all(isinstance(value, float | int) for value in facts["temperatures"].values())
     ):
         raise InputError("expected the facts and tensors of a model, but got others: fit it anew")
-    for key in STATISTICS:
+    for key in BASE_STATISTICS:
         if key in tensors and not tensors[key].isfinite().all():
             raise InputError(f"expected finite statistics, but {key} holds infinity or NaN: fit it anew")
     facts["params"] = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from likelyshot.evaluation.sweep import Sweep
+from likelyshot.methods import METHODS, facts_of
 from likelyshot.report.charts import Chart, TextTable
 from likelyshot.report.figures import write_figures
 from likelyshot.report.html import Page, Section, write_page
@@ -17,20 +18,6 @@ from likelyshot.report.sweep_chart import sweep_chart
 
 LONGEST_VALUE = 300  # letters of a parameter
 MOST_NAMED = 6  # methods in a sentence
-#: What the paper calls methods, where their names differ from ours.
-PRINTED = {
-    "euclidean": "Euclidean",
-    "mll": "MLL",
-    "combined": "Combined",
-    "mll_transductive": "MLL, transductive",
-    "entropy_min": "Entropy-min",
-    "lr_ici": "LR+ICI",
-    "pt_map": "PT-MAP",
-    "laplacianshot": "LaplacianShot",
-    "bd_cspn": "BD-CSPN",
-    "tim": "TIM",
-    "alpha_tim": "alpha-TIM",
-}
 NOT_CORRECTED = (
     "Intervals are at 95 % and not corrected for the number of comparisons; in the tables, * marks differences that "
     "stay significant (5 %) after Holm's correction for all comparisons with the same reference in the same setting."
@@ -180,7 +167,9 @@ def _published_table(setting: Setting) -> TextTable:
     printed = setting["published"]["rows"]
     columns = list(dict.fromkeys((row["data"], row["network"]) for row in printed))
     theirs = {(row["data"], row["network"], row["method"]): row["percent"] for row in printed}
-    ours = {PRINTED.get(row["name"], row["name"]): _percent(row) for row in setting["rows"]}
+    facts = {name: facts_of(method) for name, method in METHODS.items()}
+    called = {name: known.published or known.title for name, known in facts.items()}
+    ours = {called.get(row["name"], row["name"]): _percent(row) for row in setting["rows"]}
     both = [name for name in ours if any(row["method"] == name for row in printed)]
     only = [name for name in dict.fromkeys(row["method"] for row in printed) if name not in ours]
     rows = [

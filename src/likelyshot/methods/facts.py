@@ -1,0 +1,97 @@
+"""What the package knows about a method beyond its code, and about the statistics that methods need."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+#: Closed form: a formula scores every query on its own. Trained: the same after training on the support.
+#: Transductive: the scores of a query may depend on the other queries.
+Kind = Literal["closed form", "trained", "transductive"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with other parameters than its defaults, as a row of its own in `likelyshot reproduce --full`."""
+
+    title: str
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts about one method; the defaults hold for a method that is not ours.
+
+    Args:
+        title: Name in tables.
+        kind: Whether a query is scored on its own, and how.
+        published: Name in the paper's tables, where it differs from the title.
+        non_negative: Why the method needs non-negative features; empty if it does not.
+        temperature: Factor of the temperature's prior, in units of the gap; None for that of its kind.
+        runs: Runs with held-out examples that `likelyshot.confidence` allows, unless the method has a closed form.
+        quick: Whether `likelyshot reproduce` shows it without --full: all of these take three minutes on two cores.
+        slow: Whether two cores solve fewer than 100 tasks per second: `reproduce --full` then takes fewer tasks.
+        variants: Further rows of `reproduce --full`, by name.
+    """
+
+    title: str
+    kind: Kind = "transductive"
+    published: str = ""
+    non_negative: str = ""
+    temperature: float | None = None
+    runs: int = 3
+    quick: bool = False
+    slow: bool = False
+    variants: Mapping[str, Variant] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A keyword that a method needs from other data than the task.
+
+    Args:
+        source: What a user provides, in a table.
+        words: What it is, in a sentence.
+        python: How to get it in Python.
+        base: The attribute of `likelyshot.data.features.Base` that holds it; empty if none does.
+    """
+
+    source: str
+    words: str
+    python: str
+    base: str = ""
+
+
+STATISTICS = {
+    "base_mean": Statistic(
+        "base features", "the mean of base features", "the mean feature vector of the base classes", "mean"
+    ),
+    "base_within": Statistic(
+        "with their covariance",
+        "the covariance within classes of base features",
+        "likelyshot.data.features.Base.of(base features).within",
+        "within",
+    ),
+    "calibration": Statistic(
+        "validation features",
+        "score statistics of validation classes",
+        "likelyshot.calibrate(validation features, tasks)",
+    ),
+}
+#: The statistics of base classes.
+BASE_STATISTICS = tuple(key for key, statistic in STATISTICS.items() if statistic.base)
+
+
+def function_of(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the function behind `functools.partial`."""
+    while isinstance(method, functools.partial):
+        method = method.func
+    return method
+
+
+def name_of(method: Callable[..., Any]) -> str:
+    """Name a method, seen through `functools.partial`."""
+    function = function_of(method)
+    return getattr(function, "__name__", type(function).__name__)
