@@ -1,4 +1,4 @@
-"""Make the packaged encoder: the Conv4 that recipes/cifar_fs_conv4_mll.toml gives, without its training's paths.
+"""Make the packaged encoder: the Conv4 that the recipe cifar_fs_conv4_mll gives, without its training's paths.
 
 python tools/package_encoder.py runs/cifar_fs_conv4_mll/best.safetensors
 """
@@ -13,9 +13,9 @@ from likelyshot.training.recipes import load_recipe
 
 
 def main(source: str) -> None:
-    """Copy the encoder's weights; its recipe keeps the paths that the file of the recipe has."""
+    """Copy the encoder's weights; its recipe gets the paths of the packaged one."""
     kept = load_checkpoint(source)
-    recipe, plain = dict(kept.facts["recipe"]), load_recipe("recipes/cifar_fs_conv4_mll.toml", []).to_dict()
+    recipe, plain = dict(kept.facts["recipe"]), load_recipe("cifar_fs_conv4_mll").to_dict()
     for table, key in (("data", "path"), ("encoder", "weights"), ("run", "output")):
         recipe[table] = {**recipe[table], key: plain[table][key]}
     tensors = {name: value for name, value in kept.tensors.items() if name.startswith("encoder.")}

@@ -1,7 +1,7 @@
 """Make the packaged features: float16 features of the validation and test classes by the three CUB heads.
 
 for metric in euclidean cosine mll; do
-    likelyshot train recipes/cub_head_$metric.toml --set data.features=cub_efficientnet_lite0.safetensors
+    likelyshot train cub_head_$metric --set data.features=cub_efficientnet_lite0.safetensors
 done
 python tools/package_features.py runs
 """

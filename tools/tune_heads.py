@@ -2,7 +2,7 @@
 
 python tools/tune_heads.py FEATURES FOLDER
 
-Every point of the grid is a run of recipes/cub_head_METRIC.toml in a folder of its own; a second call goes on.
+Every point of the grid is a run of the recipe cub_head_METRIC in a folder of its own; a second call goes on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
             changes = [f"{key}={value}" for key, value in zip(GRID, values, strict=True)]
             changes += [f"data.features={given.features}", f"run.output={folder}"]
             if not (folder / "summary.json").exists():
-                train(load_recipe(f"recipes/cub_head_{metric}.toml", changes), resume=True)
+                train(load_recipe(f"cub_head_{metric}", changes), resume=True)
             stage = json.loads((folder / "summary.json").read_text())["stages"]["finetune"]
             rows.append((stage["validation_accuracy"], metric, *values, stage["epoch"]))
         for accuracy, *cells in sorted(rows, key=lambda row: -row[0]):

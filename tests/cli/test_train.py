@@ -122,10 +122,19 @@ def test_dry_run_shows_everything_and_writes_nothing(run, recipe, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_parts_of_the_package_by_name(run):
+    parts = ("mini_imagenet", "resnet12", "mll", "--set", "encoder.params.widths=[4, 4, 4, 8]")
+    code, out, err = run("train", *parts, "--dry-run")
+    assert code == 0, err
+    recipe = json.loads(out)["recipe"]
+    assert (recipe["encoder"]["name"], recipe["run"]["output"]) == ("resnet12", "runs/mini_imagenet_resnet12_mll")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--set", "finetune.epoch=1"], "unknown key 'finetune.epoch' in the recipe: did you mean 'epochs'"),
+        (["resnet_12"], "unknown recipe 'resnet_12': did you mean 'resnet12'"),
         (["--set", "epochs"], "expected a change as TABLE.KEY=VALUE"),
         (["--set", "data.features=none.npz"], "nothing is there"),
         (["--accelerator", "abacus"], "expected devices of this machine"),

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import hashlib
+import itertools
+import json
+import os
 
 import pytest
 
 from likelyshot import InputError
-from likelyshot.encoders import networks as encoders
-from likelyshot.encoders.networks import pixels as augment
-from likelyshot.training.recipes import load_recipe, recipe_from
+from likelyshot.encoders import networks
+from likelyshot.encoders.pixels import MEAN, STD
+from likelyshot.training.recipes import PARTS, load_recipe, recipe_from
 
-RECIPES = Path(__file__).parent.parent / "recipes"
+#: The combinations of docs/training.md, and a hash of the whole recipe with cosine, euclidean and mll.
+COMBINATIONS = {
+    ("cifar_fs_conv4",): "c0c78cab c28d3e1e c68f21b0",
+    ("cifar_fs_resnet12",): "d5f4f59d 16c7cf0b 265ed07d",
+    ("cub_head",): "e7885474 1bac84a7 da3e31f7",
+    ("cub", "resnet12"): "023d3641 2f795aa4 c0406d6b",
+    ("cub", "resnet18"): "11d2b918 743469cf 335281ab",
+    ("mini_imagenet", "densenet121"): "fac94739 b29151e4 37efb1bb",
+    ("mini_imagenet", "resnet12"): "a5048dc9 9590a9a6 a3c28e0d",
+    ("mini_imagenet", "resnet18"): "6649236e f153d648 b25727cb",
+    ("mini_imagenet", "wrn"): "127c880e 14891b6a fcfa4006",
+    ("tiered_imagenet", "densenet121"): "fb00f2ca e1c8c729 2c540d98",
+    ("tiered_imagenet", "resnet12"): "8ee543c4 4ab7f948 2c6d2b55",
+    ("tiered_imagenet", "resnet18"): "af76a2fd a7024794 8ba66d20",
+    ("tiered_imagenet", "wrn"): "9c519f8c dfc09151 1ab2e502",
+}
+BASE = 'data.path = "x"\nencoder.name = "conv4"\npretrain.epochs = 3\n'
 GOOD = {"data": {"path": "images"}, "encoder": {"name": "conv4"}, "pretrain": {"epochs": 3}}
 
 
@@ -20,35 +39,45 @@ def with_value(table, name, value):
     return {**table, part: {**table.get(part, {}), key: value}}
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
-def test_every_recipe_loads_and_keeps_to_the_paper(path):
-    recipe = load_recipe(path)
-    assert recipe.run.output == f"runs/{path.stem}"
-    assert path.stem.endswith(recipe.finetune.metric)
-    if recipe.data.path:
-        encoders.parameters(recipe.encoder.name, recipe.encoder.params)
-    if recipe.finetune.metric == "mll":
-        assert recipe.finetune.params["lambda_max"] == 100
-    if "imagenet" in path.stem:
-        assert recipe.finetune.lr == 1e-4
-        assert recipe.pretrain.lr == 0.1
-        epochs = (500, 200) if "resnet12" in path.stem else (90, 50)
-        assert (recipe.pretrain.epochs, recipe.finetune.epochs) == epochs
+@pytest.mark.parametrize("parts", COMBINATIONS, ids=" ".join)
+def test_the_combinations_of_the_docs_keep_their_settings(parts):
+    """They are published: a change of a part must not change them by accident."""
+    hashes = []
+    for metric in ("cosine", "euclidean", "mll"):
+        names = [*parts, metric] if len(parts) == 2 else [f"{parts[0]}_{metric}"]
+        recipe = load_recipe(names)
+        assert recipe.run.output == f"runs/{'_'.join((*parts, metric))}"
+        assert recipe.finetune.metric == metric
+        if recipe.data.path:
+            networks.parameters(recipe.encoder.name, recipe.encoder.params)
+        hashes.append(hashlib.sha256(json.dumps(recipe.to_dict(), sort_keys=True).encode()).hexdigest()[:8])
+    assert " ".join(hashes) == COMBINATIONS[parts]
 
 
-def test_the_promised_recipes_are_there():
-    imagenet = [
-        f"{data}_{net}"
-        for data in ("mini_imagenet", "tiered_imagenet")
-        for net in ("resnet12", "resnet18", "wrn", "densenet121")
-    ]
-    others = ["cub_resnet12", "cub_resnet18", "cub_head", "cifar_fs_conv4", "cifar_fs_resnet12"]
-    wanted = {f"{name}_{metric}" for name in imagenet + others for metric in ("euclidean", "cosine", "mll")}
-    assert {path.stem for path in RECIPES.glob("*.toml")} == wanted
+def test_the_settings_of_the_paper():
+    for data in ("mini_imagenet", "tiered_imagenet"):
+        for net in ("resnet12", "resnet18", "wrn", "densenet121"):
+            recipe = load_recipe([data, net, "mll"])
+            assert recipe.finetune.params["lambda_max"] == 100
+            assert (recipe.pretrain.lr, recipe.finetune.lr) == (0.1, 1e-4)
+            epochs = (500, 200) if net == "resnet12" else (90, 50)
+            assert (recipe.pretrain.epochs, recipe.finetune.epochs) == epochs
+
+
+def test_every_part_is_used_by_a_combination():
+    used = {part for parts in COMBINATIONS for part in parts} | {"cosine", "euclidean", "mll"}
+    for name in sorted(used - {"cifar_fs_conv4", "cifar_fs_resnet12"}):
+        assert (PARTS / f"{name}.toml").is_file()
+    extended = {"cifar_fs", "conv4", "slim_resnet12"}
+    own = {f"{name}_{metric}" for name, *more in COMBINATIONS if not more for metric in ("cosine", "euclidean", "mll")}
+    assert {path.stem for path in PARTS.glob("*.toml")} == (used | extended | own) - {
+        "cifar_fs_conv4",
+        "cifar_fs_resnet12",
+    }
 
 
 def test_metrics_of_one_network_differ_in_the_metric_only():
-    recipes = [load_recipe(RECIPES / f"mini_imagenet_wrn_{metric}.toml").to_dict() for metric in ("euclidean", "mll")]
+    recipes = [load_recipe(["mini_imagenet", "wrn", metric]).to_dict() for metric in ("euclidean", "mll")]
     for recipe in recipes:
         for key in ("metric", "params", "temperature"):
             recipe["finetune"].pop(key)
@@ -59,24 +88,25 @@ def test_metrics_of_one_network_differ_in_the_metric_only():
 
 def test_images_are_normalised_by_the_figures_of_feat_for_its_network_only():
     feat = (120.39586422, 115.59361427, 104.54012653), (70.68188272, 68.27635443, 72.54505529)
-    for path in RECIPES.glob("*.toml"):
-        data = load_recipe(path).data
-        if path.stem.startswith("cifar") or "resnet12" not in path.stem:
-            assert (data.mean, data.std) == (augment.MEAN, augment.STD)
+    for data, net in itertools.product(("mini_imagenet", "tiered_imagenet", "cub"), ("resnet12", "resnet18", "wrn")):
+        recipe = load_recipe([data, net, "mll"])
+        if net == "resnet12":
+            assert [255 * value for value in recipe.data.mean] == pytest.approx(feat[0])
+            assert [255 * value for value in recipe.data.std] == pytest.approx(feat[1])
         else:
-            assert [255 * value for value in data.mean] == pytest.approx(feat[0])
-            assert [255 * value for value in data.std] == pytest.approx(feat[1])
-        assert bool(data.cache) == path.stem.startswith("tiered")
+            assert (recipe.data.mean, recipe.data.std) == (MEAN, STD)
+        assert bool(recipe.data.cache) == (data == "tiered_imagenet")
+    assert load_recipe("cifar_fs_resnet12_mll").data.mean == MEAN
 
 
 def test_a_recipe_extends_others_and_changes_go_on_top(tmp_path):
     (tmp_path / "a.toml").write_text('[data]\npath = "x"\nsize = 32\n[encoder]\nname = "conv4"\n')
     (tmp_path / "b.toml").write_text("[pretrain]\nepochs = 3\nlr = 1\n[encoder.params]\nwidths = [8, 8, 8, 8]\n")
     (tmp_path / "c.toml").write_text('extends = ["a.toml", "b.toml"]\n[data]\nsize = 40\n')
-    changes = ["pretrain.epochs=9", "data.path=/some/where", "encoder.params.in_channels=1", "run.precision=bf16"]
+    changes = ["pretrain.epochs=9", "data.path=/some/where", "encoder.params.drop=0.5", "run.precision=bf16"]
     recipe = load_recipe(tmp_path / "c.toml", changes)
     assert (recipe.data.path, recipe.data.size, recipe.pretrain.epochs, recipe.pretrain.lr) == ("/some/where", 40, 9, 1)
-    assert recipe.encoder.params == {"widths": [8, 8, 8, 8], "in_channels": 1}
+    assert recipe.encoder.params == {"widths": [8, 8, 8, 8], "drop": 0.5}
     assert recipe.run.precision == "bf16"
     assert recipe.run.output == "runs/c"
 
@@ -91,29 +121,51 @@ def test_a_recipe_survives_json():
     [
         ("pretrain.epoch", 3, "unknown key 'pretrain.epoch' in the recipe: did you mean 'epochs'"),
         ("pretrian.epochs", 3, "unknown key 'pretrian' in the recipe: did you mean 'pretrain'"),
-        ("pretrain.epochs", "3", "expected a whole number for pretrain.epochs, but got '3'"),
-        ("pretrain.epochs", 3.0, "expected a whole number for pretrain.epochs, but got 3.0"),
-        ("pretrain.epochs", True, "expected a whole number for pretrain.epochs, but got True"),
-        ("pretrain.epochs", -1, "expected pretrain.epochs at least 0, but got -1"),
-        ("pretrain.epochs", 0, "expected pretrain.epochs or finetune.epochs above 0"),
-        ("pretrain.lr", 0, "expected pretrain.lr above 0, but got 0"),
-        ("pretrain.lr", float("nan"), "expected a finite number for pretrain.lr, but got nan"),
-        ("pretrain.nesterov", 1, "expected true or false for pretrain.nesterov, but got 1"),
-        ("pretrain.schedule", "cosin", "expected a known value of pretrain.schedule, but got 'cosin': did you mean"),
-        ("pretrain.milestones", 3, "expected a list for pretrain.milestones, but got 3"),
-        ("pretrain.milestones", [3, "4"], "expected a whole number for pretrain.milestones, but got '4'"),
-        ("pretrain.label_smoothing", 1.0, "expected pretrain.label_smoothing below 1, but got 1.0"),
-        ("finetune.ways", 1, "expected finetune.ways at least 2, but got 1"),
-        ("encoder.params", 3, "expected a table for encoder.params, but got 3"),
-        ("encoder.name", "", "expected encoder.name in the recipe"),
-        ("data.path", "", "expected either data.path or data.features in the recipe, but got neither"),
-        ("data.features", "f", "expected either data.path or data.features in the recipe, but got both"),
-        ("data.mean", [0.5, 0.5], r"expected three numbers for data.mean, but got \[0.5, 0.5\]"),
-        ("data.mean", [120.4, 115.6, 104.5], "expected data.mean below 1, but got 120.4"),
-        ("data.std", [0.5, 0.5, 0], "expected data.std above 0, but got 0"),
-        ("data.cache", True, "expected text for data.cache, but got True"),
-        ("run.sync_batchnorm", 1, "expected true or false for run.sync_batchnorm, but got 1"),
-        ("augmentation.crop_scale", [0.5], r"expected augmentation.crop_scale as \[least, most\]"),
+        ("pretrain.epochs", "3", "expected a whole number for pretrain.epochs, got '3': change it"),
+        ("pretrain.epochs", 3.0, "expected a whole number for pretrain.epochs, got 3.0"),
+        ("pretrain.epochs", True, "expected a whole number for pretrain.epochs, got True"),
+        ("pretrain.epochs", None, "expected a whole number for pretrain.epochs, got None"),
+        ("pretrain.epochs", -1, "expected a whole number of at least 0 for pretrain.epochs, got -1"),
+        ("pretrain.epochs", 0, "pretrain.epochs and finetune.epochs are both 0"),
+        (
+            "pretrain.epochs",
+            2**70,
+            "expected a whole number of at most 100000 for pretrain.epochs, got 1180591620717411303424",
+        ),
+        ("run.seed", 2**64, "expected a whole number of at most .* for run.seed"),
+        ("pretrain.lr", 0, "expected a number of at least 1e-12 for pretrain.lr, got 0"),
+        ("pretrain.lr", 1e-300, "expected a number of at least 1e-12 for pretrain.lr, got 1e-300"),
+        ("pretrain.lr", 1e300, r"expected a number of at most 1000000 for pretrain.lr, got 1e\+300"),
+        ("pretrain.lr", 10**400, "pretrain.lr in the recipe: Number out of range"),
+        ("pretrain.lr", None, "expected a number for pretrain.lr, got None"),
+        ("pretrain.lr", [0.1], r"expected a number for pretrain.lr, got \[0.1\]"),
+        ("pretrain.lr", float("nan"), "expected a number of at least 1e-12 for pretrain.lr, got nan"),
+        ("finetune.temperature", 1e-300, "expected a number of at least 1e-06 for finetune.temperature"),
+        ("finetune.temperature", 1e300, "expected a number of at most 1000000 for finetune.temperature"),
+        ("finetune.temperature", "warm", "expected a number for finetune.temperature, got 'warm'"),
+        ("pretrain.nesterov", 1, "expected true or false for pretrain.nesterov, got 1"),
+        (
+            "pretrain.schedule",
+            "cosin",
+            "pretrain.schedule in the recipe has the unknown value 'cosin': did you mean 'cosine'",
+        ),
+        ("pretrain.schedule", ["cosine"], r"expected text for pretrain.schedule, got \['cosine'\]"),
+        ("pretrain.milestones", 3, "expected a list for pretrain.milestones, got 3"),
+        ("pretrain.milestones", [3, "4"], "expected a whole number for pretrain.milestones, got '4'"),
+        ("pretrain.label_smoothing", 1.0, "expected a number below 1 for pretrain.label_smoothing, got 1.0"),
+        ("finetune.ways", 1, "expected a whole number of at least 2 for finetune.ways, got 1"),
+        ("encoder.params", 3, "expected a table for encoder.params, got 3"),
+        ("encoder.name", "", "encoder.name is missing in the recipe"),
+        ("data.path", "", "expected either data.path or data.features in the recipe, got neither"),
+        ("data.path", ["a"] * 100, r"expected text for data.path, got .*\.\.\.\]: change it"),
+        ("data.features", "f", "expected either data.path or data.features in the recipe, got both"),
+        ("data.mean", [0.5, 0.5], r"expected a list of length 3 for data.mean, got \[0.5, 0.5\]"),
+        ("data.mean", [120.4, 115.6, 104.5], "expected a number below 1 for data.mean, got 120.4"),
+        ("data.std", [0.5, 0.5, 0], "expected a number of at least 1e-12 for data.std, got 0"),
+        ("data.cache", True, "expected text for data.cache, got True"),
+        ("run.sync_batchnorm", 1, "expected true or false for run.sync_batchnorm, got 1"),
+        ("augmentation.crop_scale", [0.5], r"expected augmentation.crop_scale as \[smallest, largest\]"),
+        ("augmentation.crop_scale", [0.5, 0.2], r"got \[0.5, 0.2\]: change it, for example"),
     ],
 )
 def test_what_is_wrong_is_named(name, value, message):
@@ -123,38 +175,74 @@ def test_what_is_wrong_is_named(name, value, message):
 
 def test_nesterov_needs_momentum():
     table = with_value(with_value(GOOD, "pretrain.nesterov", True), "pretrain.momentum", 0)
-    with pytest.raises(InputError, match=r"expected pretrain.momentum above 0 with nesterov"):
+    with pytest.raises(InputError, match=r"pretrain.nesterov needs a momentum above 0"):
         recipe_from(table)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("epochs=3", "expected a change as TABLE.KEY=VALUE, but got 'epochs=3'"),
+        ("epochs=3", "expected a change as TABLE.KEY=VALUE, got 'epochs=3'"),
         ("pretrain.epochs", "expected a change as TABLE.KEY=VALUE"),
         ("pretrain..epochs=3", "expected a change as TABLE.KEY=VALUE"),
-        ("data.path.x=3", "expected a table before the last dot of 'data.path.x', but 'path' is a value"),
-        ("pretrain.epochs=many", "expected a whole number for pretrain.epochs, but got 'many'"),
+        ("data.path.x=3", "expected text for data.path, got {'x': 3}"),
+        ("pretrain.epochs=many", "expected a whole number for pretrain.epochs, got 'many'"),
+        (f"pretrain.epochs={'[' * 100_000}", "the recipe is nested too deeply"),
+        (f"encoder.params.{'a.' * 100_000}b=1", "for encoder.params, got .*: change it"),
     ],
 )
 def test_a_change_that_cannot_be_made(tmp_path, text, message):
     path = tmp_path / "r.toml"
-    path.write_text('data.path = "x"\nencoder.name = "conv4"\npretrain.epochs = 3\n')
+    path.write_text(BASE)
     with pytest.raises(InputError, match=message):
         load_recipe(path, [text])
 
 
 def test_files_that_are_no_recipes(tmp_path):
-    with pytest.raises(InputError, match=r"cannot read the recipe .*nothing.toml \(No such file"):
+    with pytest.raises(InputError, match=r"cannot read the recipe '.*nothing.toml' \(it does not exist\)"):
         load_recipe(tmp_path / "nothing.toml")
+    with pytest.raises(InputError, match=r"cannot read the recipe"):
+        load_recipe("a\0b.toml")
+    os.mkfifo(tmp_path / "pipe.toml")
+    for name in ("pipe.toml", ".toml"):  # the second is the folder itself
+        with pytest.raises(InputError, match=r"it is not a regular file|it does not exist"):
+            load_recipe(tmp_path / name)
     path = tmp_path / "r.toml"
     for content, message in (
-        (b"a = = 3", "expected TOML in .*line 1"),
-        (b"\xff\xfe", "expected TOML in"),
+        (b"a = = 3", "is not valid TOML .*line 1"),
+        (b"\xff\xfe", "is not valid TOML"),
         (b'extends = "r.toml"', "extends itself"),
+        (b'extends = "a\\u0000b.toml"', "cannot read the recipe"),
         (b"extends = 3", 'expected extends = "FILE" or a list of files'),
-        (b"data = 3", r"expected a table \[data\] in the recipe, but got 3"),
+        (b'extends = "resnet_12"', "unknown recipe 'resnet_12': did you mean 'resnet12'"),
+        (b"data = 3", r"expected a table for data, got 3"),
+        (b"a = " + b"[\n" * 45_000, "nested too deeply"),
+        (b"a." * 45_000 + b"a = 1", "lines of at most 2,000"),
+        (b"# \n" * 50_000, "at most 100,000 bytes"),
     ):
         path.write_bytes(content)
         with pytest.raises(InputError, match=message):
             load_recipe(path)
+
+
+def test_a_file_is_read_once_however_often_it_is_extended(tmp_path):
+    (tmp_path / "0.toml").write_text(BASE)
+    for i in range(1, 30):  # without a memory it would be read 2 ** 29 times
+        (tmp_path / f"{i}.toml").write_text(f'extends = ["{i - 1}.toml", "{i - 1}.toml"]\n')
+    assert load_recipe(tmp_path / "29.toml").data.path == "x"
+    for i in range(30, 101):
+        (tmp_path / f"{i}.toml").write_text(f'extends = "{i - 1}.toml"\n')
+    with pytest.raises(InputError, match="more than 100 files"):
+        load_recipe(tmp_path / "100.toml")
+
+
+def test_parts_by_name_and_by_path(tmp_path):
+    mine = tmp_path / "mine.toml"
+    mine.write_text("[pretrain]\nepochs = 7\n")
+    recipe = load_recipe(["mini_imagenet", "conv4", mine, "cosine"])
+    assert (recipe.encoder.name, recipe.pretrain.epochs, recipe.finetune.metric) == ("conv4", 7, "cosine")
+    assert recipe.run.output == "runs/mini_imagenet_conv4_mine_cosine"
+    mine.write_text('extends = ["mini_imagenet", "conv4"]\n')
+    assert load_recipe(str(mine)).pretrain.epochs == 24
+    with pytest.raises(InputError, match=r"unknown recipe 'mine': .*\. For a file of your own, give a path that ends"):
+        load_recipe("mine")

@@ -9,7 +9,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,9 +30,12 @@ KEEP_MEMORY = {
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A recipe in TOML; see recipes/ and docs/training.md.")],
+    recipe: Annotated[
+        list[str],
+        typer.Argument(help="Parts of a recipe: names from the package, or TOML files. Later parts override earlier."),
+    ],
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="TABLE.KEY=VALUE, over the recipe.", show_default=False)
+        list[str] | None, typer.Option("--set", help="TABLE.KEY=VALUE, overrides the recipe.", show_default=False)
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the whole recipe and stop.")] = False,
@@ -50,9 +52,11 @@ def train(
 
     For example:
 
-        likelyshot train recipes/cub_head_mll.toml --set data.features=F.safetensors
+        likelyshot train cub_head_mll --set data.features=F.safetensors
 
-        likelyshot train recipes/mini_imagenet_resnet12_mll.toml --devices 4 --strategy ddp
+        likelyshot train mini_imagenet resnet12 mll --set data.path=images --devices 4 --strategy ddp
+
+        likelyshot train mini_imagenet conv4 cosine mine.toml
 
         torchrun --nnodes 2 --nproc-per-node 4 -m likelyshot train R.toml --num-nodes 2 --devices 4 --strategy ddp
     """

@@ -6,10 +6,11 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
@@ -150,7 +151,7 @@ def extract(
     if not data.features:
         seen = trained.data
         check_side(encoder.name, seen.size)
-        data = replace(data, size=seen.size, stored=seen.stored, mean=seen.mean, std=seen.std)
+        data = msgspec.structs.replace(data, size=seen.size, stored=seen.stored, mean=seen.mean, std=seen.std)
     weights = hashlib.sha256(b"".join(value.numpy().tobytes() for value in kept.part("encoder").values())).hexdigest()
     content = _content(data, split)
     seen_as = [data.size, data.stored, data.mean, data.std]

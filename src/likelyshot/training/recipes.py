@@ -1,16 +1,17 @@
-"""Recipes: all that decides a training run, as typed TOML in which a wrong key or type is an error."""
+"""Recipes: everything that decides a training run, as typed TOML in which a wrong key or type is an error."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import operator
+import reprlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
+import msgspec
+from msgspec import Meta
+
+from likelyshot.data.schema import convert
 from likelyshot.errors import InputError, nearest
 
 if sys.version_info >= (3, 11):
@@ -18,136 +19,124 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
-T = TypeVar("T")
+#: The parts of recipes that come with the package: data sets, encoders, metrics, and some complete recipes.
+PARTS = Path(__file__).parent / "parts"
+
+MAX_FILES = 100  # files that a recipe may be made of
+MAX_BYTES = 100_000  # of a file
+MAX_LINE = 2_000  # characters of a line: tomllib takes time with the square of the dots of a key
 
 #: Mean and standard deviation of ImageNet's channels, as in `likelyshot.encoders.pixels`.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
-#: What a number may be bounded by, and when it breaks the bound.
-BOUNDS: dict[str, Callable[[Any, Any], bool]] = {"at least": operator.lt, "above": operator.le, "below": operator.ge}
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Pixels = Annotated[int, Meta(ge=0, le=4_096)]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+Rate = Annotated[float, Meta(ge=1e-12, le=1e6)]
+Temperature = Annotated[float, Meta(ge=1e-6, le=1e6)]
+Params = dict[str, bool | int | float | str | list[bool | int | float | str]]
 
 
-def _least(default: T, least: float) -> T:
-    kept: T = field(default=default, metadata={"at least": least})
-    return kept
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of a recipe."""
 
 
-def _above(default: float) -> float:
-    kept: float = field(default=default, metadata={"above": 0})
-    return kept
-
-
-def _share(default: float) -> float:
-    kept: float = field(default=default, metadata={"at least": 0, "below": 1})
-    return kept
-
-
-@dataclass(frozen=True)
-class Data:
-    """Where the images or the cached features are; the one or the other."""
+class Data(Table, frozen=True):
+    """Where the images or the cached features are, and how pixels become input. Give `path` or `features`."""
 
     path: str = ""  # a folder or zip of class folders, or of images listed in CSV splits
     splits: str = ""  # a packaged split such as "cub", a JSON file, or a folder of train.csv, val.csv, test.csv
-    size: int = _least(84, 8)  # pixels that the encoder sees
-    stored: int = _least(0, 0)  # pixels that are kept, from which crops are taken; 0: as many as `size`
+    size: Annotated[int, Meta(ge=8, le=4_096)] = 84  # pixels that the encoder sees
+    stored: Pixels = 0  # pixels that are kept, from which crops are taken; 0: as many as `size`
     features: str = ""  # instead of images: a features file with splits train, val and test
     skip_unreadable: bool = False
-    cache: str = ""  # a folder for the decoded pixels, which are mapped from there; without it they are kept in memory
-    mean: tuple[float, ...] = field(
-        default=MEAN, metadata={"at least": 0, "below": 1}
-    )  # of pixels from 0 to 1, by channel
-    std: tuple[float, ...] = field(default=STD, metadata={"above": 0})
+    cache: str = ""  # a folder for the decoded pixels, which are mapped from there; without it they stay in memory
+    mean: tuple[Share, Share, Share] = MEAN  # of pixels from 0 to 1, by channel
+    std: tuple[Rate, Rate, Rate] = STD
 
 
-@dataclass(frozen=True)
-class EncoderChoice:
+class EncoderChoice(Table, frozen=True):
     """Which encoder, and what it starts from."""
 
     name: str = ""
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Params = {}
     weights: str = ""  # a checkpoint of the same encoder; otherwise the weights are drawn by run.seed
 
 
-@dataclass(frozen=True)
-class Augmentation:
+class Augmentation(Table, frozen=True):
     """What happens to training images; see `likelyshot.encoders.pixels`."""
 
-    crop_scale: tuple[float, ...] = ()  # share of the area of a random resized crop, least and most
-    padding: int = _least(0, 0)  # pixels around the image for a random crop of its own size
+    crop_scale: tuple[float, ...] = ()  # share of the area of a random resized crop, smallest and largest
+    padding: Pixels = 0  # pixels around the image for a random crop of its own size
     flip: bool = True
-    jitter: float = _least(0.0, 0)  # brightness, contrast and saturation vary by this share
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.0  # brightness, contrast and saturation vary by this share
 
 
-@dataclass(frozen=True)
-class Optimisation:
+class Optimisation(Table, frozen=True):
     """How weights are fitted, in either stage."""
 
-    epochs: int = _least(0, 0)
+    epochs: Annotated[int, Meta(ge=0, le=100_000)] = 0
     optimiser: Literal["sgd", "adamw"] = "sgd"
-    lr: float = _above(0.1)
-    momentum: float = _share(0.9)  # of sgd, as is nesterov
+    lr: Rate = 0.1
+    momentum: Share = 0.9  # of sgd, like nesterov
     nesterov: bool = False
-    weight_decay: float = _least(5e-4, 0)
+    weight_decay: Annotated[float, Meta(ge=0, le=1e6)] = 5e-4
     schedule: Literal["constant", "cosine", "step", "onecycle"] = "cosine"
-    milestones: tuple[int, ...] = ()  # epochs after which a step schedule multiplies the rate by `decay`
-    decay: float = _above(0.1)
+    milestones: tuple[Annotated[int, Meta(ge=0)], ...] = ()  # epochs after which "step" multiplies lr by `decay`
+    decay: Annotated[float, Meta(gt=0, le=1)] = 0.1
     augment: bool = True
-    patience: int = _least(0, 0)  # stop after so many epochs without a better validation accuracy; 0: never
+    patience: Annotated[int, Meta(ge=0)] = 0  # stop after so many epochs without a better validation accuracy; 0: never
 
 
-@dataclass(frozen=True)
-class Pretrain(Optimisation):
+class Pretrain(Optimisation, frozen=True):
     """Stage 1: cross entropy over the training classes."""
 
-    batch_size: int = _least(128, 1)
-    label_smoothing: float = _share(0.0)
+    batch_size: Count = 128
+    label_smoothing: Share = 0.0
 
 
-@dataclass(frozen=True)
-class Finetune(Optimisation):
+class Finetune(Optimisation, frozen=True):
     """Stage 2: episodes, scored by a metric."""
 
-    lr: float = _above(1e-4)
+    lr: Rate = 1e-4
     metric: str = "mll"
-    params: Mapping[str, Any] = field(default_factory=dict)  # of the metric; lambda_max is 100 unless given
-    ways: int = _least(5, 2)
-    shots: int = _least(1, 1)
-    queries: int = _least(15, 1)  # per class
-    episodes: int = _least(100, 1)  # per epoch
-    episodes_per_step: int = _least(1, 1)
-    temperature: float = _above(1.0)  # scores are divided by it
+    params: Params = {}  # of the metric; the default of lambda_max is 100 here
+    ways: Annotated[int, Meta(ge=2, le=1_000_000)] = 5
+    shots: Count = 1
+    queries: Count = 15  # per class
+    episodes: Count = 100  # per epoch
+    episodes_per_step: Count = 1
+    temperature: Temperature = 1.0  # scores are divided by it
     learn_temperature: bool = False  # from that start, with head_lr
-    head_lr: float = _above(1e-3)
+    head_lr: Rate = 1e-3
 
 
-@dataclass(frozen=True)
-class Validate:
+class Validate(Table, frozen=True):
     """Few-shot accuracy on the validation classes, after every epoch."""
 
-    method: str = ""  # that of finetune.metric unless given
-    params: Mapping[str, Any] = field(default_factory=dict)
-    ways: int = _least(5, 2)
-    shots: int = _least(1, 1)
-    queries: int = _least(15, 1)
-    tasks: int = _least(1_000, 1)
-    seed: int = _least(0, 0)
+    method: str = ""  # default: finetune.metric
+    params: Params = {}
+    ways: Annotated[int, Meta(ge=2, le=1_000_000)] = 5
+    shots: Count = 1
+    queries: Count = 15
+    tasks: Count = 1_000
+    seed: Seed = 0
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Table, frozen=True):
     """Where and how it runs."""
 
-    seed: int = _least(0, 0)
-    output: str = ""  # runs/ and the recipe's name unless given
+    seed: Seed = 0
+    output: str = ""  # default: runs/ and the names of the recipe's parts
     precision: Literal["auto", "32", "bf16"] = "auto"  # auto: bf16 where an accelerator has it
-    checkpoint_seconds: float = _least(60.0, 0)  # 0: after every step
-    log_steps: int = _least(50, 1)
+    checkpoint_seconds: Annotated[float, Meta(ge=0, le=1e9)] = 60.0  # 0: after every step
+    log_steps: Count = 50
     sync_batchnorm: bool = False  # processes on CUDA devices normalise by the batches of all of them
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(Table, frozen=True):
     """A training run."""
 
     data: Data = Data()
@@ -159,20 +148,37 @@ class Recipe:
     run: Run = Run()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give all values, defaults included, as plain JSON."""
-        document: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        """Return all values, defaults included, as plain JSON."""
+        document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return document
 
 
-def load_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
-    """Read a recipe, put the changes `table.key=value` over it, and check it."""
-    path = Path(path)
-    table = _read(path, ())
-    for text in changes:
-        _change(table, text)
+def load_recipe(parts: str | Path | Sequence[str | Path], changes: Sequence[str] = ()) -> Recipe:
+    """Read a recipe, apply the changes to it, and check it.
+
+    Args:
+        parts: One or more parts; later ones override earlier ones. A part is the name of one that comes with the
+            package, such as "resnet12", or the path of a TOML file: with the suffix .toml, or with a separator.
+        changes: "TABLE.KEY=VALUE", with VALUE in TOML or as plain text. They override the parts.
+
+    >>> recipe = load_recipe(["mini_imagenet", "resnet12", "mll"], ["data.path=images", "pretrain.epochs=20"])
+    >>> recipe.pretrain.epochs, recipe.finetune.metric, recipe.run.output
+    (20, 'mll', 'runs/mini_imagenet_resnet12_mll')
+    """
+    paths = [_path(part, Path()) for part in ([parts] if isinstance(parts, (str, Path)) else parts)]
+    files: dict[Path, dict[str, Any] | None] = {}
+    try:
+        table: dict[str, Any] = {}
+        for path in paths:
+            table = _merged(table, _read(path, files))
+        for text in changes:
+            table = _merged(table, _change(text))
+    except RecursionError:
+        raise InputError("the recipe is nested too deeply: remove the inner tables and lists") from None
     recipe = recipe_from(table)
     if not recipe.run.output:
-        recipe = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, output=f"runs/{path.stem}"))
+        output = "runs/" + "_".join(path.stem for path in paths)
+        recipe = msgspec.structs.replace(recipe, run=msgspec.structs.replace(recipe.run, output=output))
     return recipe
 
 
@@ -186,49 +192,90 @@ def recipe_from(table: Mapping[str, Any]) -> Recipe:
     Traceback (most recent call last):
     likelyshot.errors.InputError: unknown key 'pretrain.epoch' in the recipe: did you mean 'epochs'? Known: ...
     """
-    recipe = _filled(Recipe, table, "")
+    recipe = convert(Recipe, table, "the recipe")
     if bool(recipe.data.path) == bool(recipe.data.features):
         got = "both" if recipe.data.path else "neither"
-        raise InputError(f"expected either data.path or data.features in the recipe, but got {got}: give one of them")
+        raise InputError(f"expected either data.path or data.features in the recipe, got {got}: give one of them")
     if not recipe.encoder.name:
-        raise InputError("expected encoder.name in the recipe, but it is missing: for example name = 'resnet12'")
+        raise InputError("encoder.name is missing in the recipe: give it, for example name = 'resnet12'")
     if recipe.pretrain.epochs == recipe.finetune.epochs == 0:
-        raise InputError(
-            "expected pretrain.epochs or finetune.epochs above 0, but both are 0: nothing would be trained"
-        )
+        raise InputError("pretrain.epochs and finetune.epochs are both 0, so nothing would be trained: raise one")
     for name, settings in (("pretrain", recipe.pretrain), ("finetune", recipe.finetune)):
         if settings.nesterov and not settings.momentum:
-            raise InputError(f"expected {name}.momentum above 0 with nesterov, but got 0: change one of them")
-    for key, values in (("mean", recipe.data.mean), ("std", recipe.data.std)):
-        if len(values) != 3:
-            raise InputError(
-                f"expected three numbers for data.{key}, but got {list(values)}: one for red, green and blue each"
-            )
-    if len(recipe.augmentation.crop_scale) not in (0, 2):
+            raise InputError(f"{name}.nesterov needs a momentum above 0, got 0: change one of them")
+    scale = recipe.augmentation.crop_scale
+    if scale and not (len(scale) == 2 and 0 < scale[0] <= scale[1] <= 1):
         raise InputError(
-            f"expected augmentation.crop_scale as [least, most], but got {list(recipe.augmentation.crop_scale)}: "
-            "for example [0.2, 1.0]"
+            f"expected augmentation.crop_scale as [smallest, largest] with 0 < smallest <= largest <= 1, got "
+            f"{list(scale)}: change it, for example to [0.2, 1.0]"
         )
+    if scale and recipe.augmentation.padding:
+        raise InputError("augmentation.crop_scale and augmentation.padding are two kinds of crop: give one of them")
     return recipe
 
 
-def _read(path: Path, parents: tuple[Path, ...]) -> dict[str, Any]:
-    if path.resolve() in parents:
-        raise InputError(f"expected recipes that end, but {path} extends itself: take it out of `extends`")
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read the recipe {path} ({error.strerror}): check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"expected TOML in {path}, but got {str(error)!r}: mend that line") from None
+def _path(part: str | Path, folder: Path) -> Path:
+    """Find a part: a path, relative to the folder, if it looks like one; otherwise one of the package by its name."""
+    text = str(part)
+    if text.endswith(".toml") or "/" in text or "\\" in text:
+        return folder / text
+    known = [path.stem for path in PARTS.glob("*.toml")]
+    if text not in known:
+        raise InputError(
+            f"unknown recipe {text[:80]!r}: {nearest(text[:80], known)}. For a file of your own, give a path that ends "
+            "in .toml"
+        )
+    return PARTS / f"{text}.toml"
+
+
+def _read(path: Path, files: dict[Path, dict[str, Any] | None]) -> dict[str, Any]:
+    """Read a file and those that it extends; `files` has what was read, and None for what is being read."""
+    path = _regular(path)
+    if path in files:
+        if (known := files[path]) is None:
+            raise InputError(f"the recipe {path} extends itself: remove it from `extends`")
+        return known
+    if len(files) == MAX_FILES:
+        raise InputError(f"the recipe is made of more than {MAX_FILES} files: extend fewer")
+    files[path] = None
+    table = _parse(path)
     bases = table.pop("extends", [])
     bases = [bases] if isinstance(bases, str) else bases
     if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
-        raise InputError(f'expected extends = "FILE" or a list of files in {path}, but got {bases!r}: mend it')
+        raise InputError(
+            f'expected extends = "FILE" or a list of files in {path}, got {reprlib.repr(bases)}: change it'
+        )
     merged: dict[str, Any] = {}
     for base in bases:
-        merged = _merged(merged, _read(path.parent / base, (*parents, path.resolve())))
-    return _merged(merged, table)
+        merged = _merged(merged, _read(_path(base, path.parent), files))
+    files[path] = merged = _merged(merged, table)
+    return merged
+
+
+def _regular(path: Path) -> Path:
+    try:
+        if path.is_file():  # a pipe would wait for ever
+            return path.resolve()
+        reason = "it is not a regular file" if path.exists() else "it does not exist"
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        reason = getattr(error, "strerror", None) or str(error)
+    raise InputError(f"cannot read the recipe {str(path)[:200]!r} ({reason}): check the path")
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        content = path.read_bytes()
+        if len(content) > MAX_BYTES or max(map(len, content.splitlines()), default=0) > MAX_LINE:
+            raise InputError(
+                f"expected a recipe of at most {MAX_BYTES:,} bytes with lines of at most {MAX_LINE:,}, got a longer "
+                f"one in {path}: check the path"
+            )
+        table: dict[str, Any] = tomllib.loads(content.decode())
+        return table
+    except OSError as error:
+        raise InputError(f"cannot read the recipe {path} ({error.strerror}): check the path") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not valid TOML ({error}): correct that line") from None
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,58 +283,16 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return {**below, **above, **{key: _merged(below[key], above[key]) for key in both}}
 
 
-def _change(table: dict[str, Any], text: str) -> None:
-    """Put one change in place; its value is TOML, or else the text itself."""
+def _change(text: str) -> dict[str, Any]:
+    """Read one change as a table; its value is TOML, or else the text itself."""
     name, equals, value = text.partition("=")
     *tables, key = name.strip().split(".")
     if not equals or not tables or not all((*tables, key)):
-        raise InputError(f"expected a change as TABLE.KEY=VALUE, but got {text!r}: for example pretrain.epochs=20")
-    for part in tables:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            raise InputError(f"expected a table before the last dot of {name!r}, but {part!r} is a value: mend it")
+        raise InputError(f"expected a change as TABLE.KEY=VALUE, got {text[:80]!r}: for example pretrain.epochs=20")
     try:
-        table[key] = tomllib.loads(f"value = {value}")["value"]
+        change: dict[str, Any] = {key: tomllib.loads(f"value = {value}")["value"]}
     except tomllib.TOMLDecodeError:
-        table[key] = value
-
-
-def _filled(kind: type[T], table: Any, where: str) -> T:
-    if not isinstance(table, dict):
-        raise InputError(f"expected a table [{where}] in the recipe, but got {table!r}: mend it")
-    hints = get_type_hints(kind)
-    known = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    values = {}
-    for key, value in table.items():
-        name = f"{where}.{key}" if where else key
-        if key not in known:
-            raise InputError(f"unknown key {name!r} in the recipe: {nearest(key, known)}")
-        values[key] = _checked(hints[key], value, name, known[key].metadata)
-    return kind(**values)
-
-
-def _checked(kind: Any, value: Any, name: str, bounds: Mapping[str, float]) -> Any:
-    if dataclasses.is_dataclass(kind):
-        return _filled(kind, value, name)  # type: ignore[arg-type]
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise InputError(
-                f"expected a known value of {name}, but got {value!r}: {nearest(str(value), get_args(kind))}"
-            )
-        return value
-    if get_origin(kind) is tuple:
-        if not isinstance(value, list):
-            raise InputError(f"expected a list for {name}, but got {value!r}: for example {name} = [1, 2]")
-        return tuple(_checked(get_args(kind)[0], part, name, bounds) for part in value)
-    plain: type = dict if kind == Mapping[str, Any] else kind
-    if plain is float and type(value) is int:
-        value = float(value)
-    if type(value) is not plain:
-        words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "a table"}
-        raise InputError(f"expected {words[plain]} for {name}, but got {value!r}: mend the recipe")
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        raise InputError(f"expected a finite number for {name}, but got {value}: mend the recipe")
-    for bound, broken in BOUNDS.items():
-        if bound in bounds and broken(value, bounds[bound]):
-            raise InputError(f"expected {name} {bound} {bounds[bound]:g}, but got {value}: mend the recipe")
-    return value
+        change = {key: value}
+    for part in reversed(tables):
+        change = {part: change}
+    return change
