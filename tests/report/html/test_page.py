@@ -8,6 +8,7 @@ import json
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from likelyshot.errors import InputError
 from likelyshot.report.charts import Bars, Chart, Heat, Intervals, Line, Panel, Points, Steps, TextTable, side_by_side
@@ -85,11 +86,10 @@ def test_a_folder_is_refused(page, tmp_path):
 
 @pytest.mark.parametrize("width", [375, 1200])
 @pytest.mark.parametrize("dark", [False, True])
-def test_every_mark_is_drawn_and_nothing_complains(browser, page, tmp_path, width, dark):
-    browser.open(write_page(tmp_path / "page.html", page), width, dark)
-    assert browser.complaints == []
-    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == 7
-    assert browser.run("document.title") == NASTY
+def test_every_mark_is_drawn_and_nothing_complains(open_page, page, tmp_path, width, dark):
+    tab = open_page(write_page(tmp_path / "page.html", page), width, dark)
+    assert tab.locator(".plot:has(.main-svg)").count() == 7
+    assert tab.evaluate("document.title") == NASTY
     for query in (
         "h1",
         "#summary li",
@@ -100,50 +100,51 @@ def test_every_mark_is_drawn_and_nothing_complains(browser, page, tmp_path, widt
         "tbody th",
         "pre code",
     ):
-        assert browser.texts(query)[0] == NASTY, query
-    assert browser.run("document.documentElement.scrollWidth") <= width
+        assert tab.locator(query).all_text_contents()[0] == NASTY, query
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_labels_that_look_like_dates_stay_names(browser, page, tmp_path):
-    browser.open(write_page(tmp_path / "page.html", page))
-    labels = browser.texts(".plot .ytick text")
+def test_labels_that_look_like_dates_stay_names(open_page, page, tmp_path):
+    tab = open_page(write_page(tmp_path / "page.html", page))
+    labels = tab.locator(".plot .ytick text").all_text_contents()
     assert "2020-01-01" in labels
     assert "1" in labels
     assert any(label.startswith("</script><script>") for label in labels)
 
 
-def test_the_policy_stops_scripts_and_eval(browser, page, tmp_path):
-    browser.open(write_page(tmp_path / "page.html", page))
-    browser.run("document.body.append(make('script', 'window.broken = 1'))")
-    assert browser.run("typeof window.broken") == "undefined"
-    browser.run("setTimeout('window.broken = 1', 0)")
-    assert browser.run("new Promise(done => setTimeout(() => done(typeof window.broken), 50))") == "undefined"
-    assert any("Content Security Policy" in complaint for complaint in browser.complaints)
+def test_the_policy_stops_scripts_and_eval(open_page, complaints, page, tmp_path):
+    tab = open_page(write_page(tmp_path / "page.html", page))
+    tab.evaluate("document.body.append(make('script', 'window.broken = 1'))")
+    assert tab.evaluate("typeof window.broken") == "undefined"
+    tab.evaluate("setTimeout('window.broken = 1', 0)")
+    assert tab.evaluate("new Promise(done => setTimeout(() => done(typeof window.broken), 50))") == "undefined"
+    assert len(complaints) == 2
+    assert all("Content Security Policy" in complaint for complaint in complaints)
+    complaints.clear()
 
 
 def plot(number):
     return f"document.querySelectorAll('.plot')[{number}]"
 
 
-def test_intervals_points_and_bands_show_their_data(browser, page, tmp_path):
-    browser.open(write_page(tmp_path / "page.html", page))
-    intervals = browser.run(f"{plot(4)}.data.slice(0, 2).map(t => [t.x, t.y, t.error_x.array])")
+def test_intervals_points_and_bands_show_their_data(open_page, page, tmp_path):
+    tab = open_page(write_page(tmp_path / "page.html", page))
+    intervals = tab.evaluate(f"{plot(4)}.data.slice(0, 2).map(t => [t.x, t.y, t.error_x.array])")
     for (x, y, half), mark, places in zip(intervals, INTERVALS, side_by_side(INTERVALS), strict=True):
         assert (x, half) == (mark.values, mark.half)
         assert y == pytest.approx(places)  # where figures put them
-    browser.run(f"Plotly.Fx.hover({plot(4)}, [{{curveNumber: 1, pointNumber: 1}}])")
-    assert NASTY[:20] in browser.run(f"{plot(4)}.querySelector('.hoverlayer').textContent")
+    tab.evaluate(f"Plotly.Fx.hover({plot(4)}, [{{curveNumber: 1, pointNumber: 1}}])")
+    assert NASTY[:20] in tab.evaluate(f"{plot(4)}.querySelector('.hoverlayer').textContent")
 
-    assert browser.run(f"{plot(5)}.layout.xaxis.type") == "log"
-    assert {"0.1", "1", "10"} <= set(browser.run(f"[...{plot(5)}.querySelectorAll('.xtick')].map(t => t.textContent)"))
-    labels = browser.run(f"[...{plot(5)}.querySelectorAll('.textpoint')].map(t => t.textContent)")
+    assert tab.evaluate(f"{plot(5)}.layout.xaxis.type") == "log"
+    assert {"0.1", "1", "10"} <= set(tab.evaluate(f"[...{plot(5)}.querySelectorAll('.xtick')].map(t => t.textContent)"))
+    labels = tab.evaluate(f"[...{plot(5)}.querySelectorAll('.textpoint')].map(t => t.textContent)")
     assert any(label.startswith("</script>") for label in labels)
     assert "two" not in labels
 
-    band, line = browser.run(f"{plot(6)}.data.map(t => ({{x: t.x, y: t.y, mode: t.mode, fill: t.fill || ''}}))")
+    band, line = tab.evaluate(f"{plot(6)}.data.map(t => ({{x: t.x, y: t.y, mode: t.mode, fill: t.fill || ''}}))")
     assert (band["x"], band["y"], band["fill"]) == ([1, 2, 2, 1], [81, 92, 88, 79], "toself")
     assert (line["x"], line["y"], line["mode"]) == ([1, 2], [80, 90], "lines+markers")
-    assert browser.complaints == []
 
 
 def alike(count):
@@ -151,32 +152,28 @@ def alike(count):
     return [Section(f"{NASTY} {i}", [], [chart], choice="Setting") for i, chart in enumerate(charts)]
 
 
-def shown(browser):
-    return browser.run("[...document.querySelectorAll('main > section')].map(s => s.offsetHeight > 0)")
+def shown(tab):
+    return tab.evaluate("[...document.querySelectorAll('main > section')].map(s => s.offsetHeight > 0)")
 
 
-def test_many_sections_that_are_alike_are_chosen_from_a_list(browser, tmp_path):
+def test_many_sections_that_are_alike_are_chosen_from_a_list(open_page, tmp_path):
     sections = [Section("first", [], []), *alike(6), Section("last", [], [])]
-    browser.open(write_page(tmp_path / "page.html", Page("p", [], sections, {}, "c")))
-    assert shown(browser) == [True, True, *[False] * 5, True, True]
-    assert browser.texts("label[for=choice]") == ["Setting"]
-    assert browser.texts("#choice option") == [f"{NASTY} {i}" for i in range(6)]
-    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == 1
-    browser.enter("#choice", 3, "change")
-    assert shown(browser) == [True, *[False] * 3, True, *[False] * 2, True, True]
-    assert browser.run("document.querySelector('#c-3 .plot').data[0].y") == [0, 4]
-    assert browser.run("document.querySelector('#c-3 .plot').offsetWidth") > 500
-    browser.run("document.querySelector('nav a[href=\"#section-7\"]').click()")
-    browser.until(lambda: shown(browser)[6], "the section of the link", 10)
-    assert browser.run("document.querySelector('#choice').value") == "5"
-    assert browser.complaints == []
-    browser.dark(True)
-    browser.until(
-        lambda: browser.run("document.querySelector('#c-5 .plot').layout.font.color") == "#e6e8eb", "dark plots", 10
-    )
-    while browser.run("document.activeElement.id") != "choice":
-        browser.key("Tab")
-    assert browser.run("getComputedStyle(document.activeElement).outlineStyle") != "none"
-    browser.key("ArrowUp")
-    browser.until(lambda: shown(browser)[5], "the section before", 10)
-    assert browser.complaints == []
+    tab = open_page(write_page(tmp_path / "page.html", Page("p", [], sections, {}, "c")))
+    assert shown(tab) == [True, True, *[False] * 5, True, True]
+    assert tab.locator("label[for=choice]").all_text_contents() == ["Setting"]
+    assert tab.locator("#choice option").all_text_contents() == [f"{NASTY} {i}" for i in range(6)]
+    assert tab.locator(".plot:has(.main-svg)").count() == 1
+    tab.locator("#choice").select_option("3")
+    assert shown(tab) == [True, *[False] * 3, True, *[False] * 2, True, True]
+    assert tab.evaluate("document.querySelector('#c-3 .plot').data[0].y") == [0, 4]
+    assert tab.evaluate("document.querySelector('#c-3 .plot').offsetWidth") > 500
+    tab.locator('nav a[href="#section-7"]').click()
+    expect(tab.locator("#section-7")).to_be_visible()
+    assert tab.evaluate("document.querySelector('#choice').value") == "5"
+    tab.emulate_media(color_scheme="dark")
+    tab.wait_for_function("() => document.querySelector('#c-5 .plot').layout.font.color === '#e6e8eb'")
+    while tab.evaluate("document.activeElement.id") != "choice":
+        tab.keyboard.press("Tab")
+    assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    tab.keyboard.press("ArrowUp")
+    expect(tab.locator("#section-6")).to_be_visible()

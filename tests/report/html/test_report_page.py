@@ -180,38 +180,36 @@ def test_every_chart_is_a_figure(data, tmp_path):
 
 
 @pytest.mark.parametrize(("width", "dark"), [(375, True), (1200, False)])
-def test_it_loads_in_silence_and_hostile_names_stay_text(browser, data, tmp_path, width, dark):
+def test_it_loads_in_silence_and_hostile_names_stay_text(open_page, data, tmp_path, width, dark):
     file = write_report_page(tmp_path / "report.html", data, command="likelyshot report r")
     assert file.stat().st_size < 3_000_000
-    browser.open(file, width, dark)
-    assert browser.complaints == []
+    tab = open_page(file, width, dark)
     charts = [chart for setting in data["settings"] for chart in setting_charts(setting)]
     panels = sum(len(chart.panels) for chart in charts) + 1
-    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == panels
-    assert browser.texts("#choice") == []
-    assert browser.run("document.documentElement.scrollWidth") <= width
-    assert browser.texts("h1") == [f"Results on {LINK} (test)"]
+    assert tab.locator(".plot:has(.main-svg)").count() == panels
+    assert tab.locator("#choice").count() == 0
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.locator("h1").all_text_contents() == [f"Results on {LINK} (test)"]
     accuracy = f"#{charts[-6].name}"
-    assert any(text.startswith(IMAGE[:17]) for text in browser.texts(f"{accuracy} .ytick text"))
-    assert any(text.startswith(IMAGE[:17]) for text in browser.texts(f"#{charts[-1].name} .ytick text"))
-    assert IMAGE in browser.texts("tbody th")
-    assert LINK in browser.texts("tbody td")
-    assert (
-        browser.run("document.querySelectorAll('main img, main script, .plot a[href], main a[href^=java]').length") == 0
+    assert any(text.startswith(IMAGE[:17]) for text in tab.locator(f"{accuracy} .ytick text").all_text_contents())
+    assert any(
+        text.startswith(IMAGE[:17]) for text in tab.locator(f"#{charts[-1].name} .ytick text").all_text_contents()
     )
+    assert IMAGE in tab.locator("tbody th").all_text_contents()
+    assert LINK in tab.locator("tbody td").all_text_contents()
+    assert tab.locator("main img, main script, .plot a[href], main a[href^=java]").count() == 0
 
 
-def test_more_than_four_settings_are_chosen_from_a_list(browser, tmp_path):
+def test_more_than_four_settings_are_chosen_from_a_list(open_page, tmp_path):
     data = compare_results(
         [made(name, gain, shots) for name, gain in list(GAINS.items())[:2] for shots in (1, 2, 3, 4, 5, 10)]
     )
     assert len(render_page(report_page(data, command="c"))) < 2_500_000
-    browser.open(write_report_page(tmp_path / "report.html", data, command="c"))
+    tab = open_page(write_report_page(tmp_path / "report.html", data, command="c"))
     titles = [setting["title"] for setting in data["settings"]]
-    assert browser.texts("#choice option") == titles
+    assert tab.locator("#choice option").all_text_contents() == titles
     name = data["settings"][4]["name"]
-    assert browser.run(f"Boolean(document.querySelector('#accuracy-{name} .main-svg'))") is False
-    browser.enter("#choice", 4, "change")
-    shown = browser.run(f"document.querySelector('#accuracy-{name} .plot').data[0].x[0]")
+    assert tab.evaluate(f"Boolean(document.querySelector('#accuracy-{name} .main-svg'))") is False
+    tab.locator("#choice").select_option("4")
+    shown = tab.evaluate(f"document.querySelector('#accuracy-{name} .plot').data[0].x[0]")
     assert shown == pytest.approx(100 * data["settings"][4]["rows"][0]["mean"])
-    assert browser.complaints == []
