@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from likelyshot import Balanced, Result, evaluate, sample_tasks
-from likelyshot.data.results import mean_ci95
+from hostile import variants
+from likelyshot import Balanced, Features, Result, evaluate, sample_tasks
+from likelyshot.data.results import environment, mean_ci95
 from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
 
@@ -45,12 +46,23 @@ def test_differences_over_other_tasks_are_refused(pair, features):
 
 
 def test_the_first_tasks_compare_with_a_run_over_fewer(pair, features):
-    tasks, few = pair[0].config["tasks"], 5
-    part = pair[0].first(few, "digest of the first five")
-    assert part.mean == pair[0].accuracy[:few].mean()
-    assert (part.config["tasks"], part.config["tasks_digest"]) == (few, "digest of the first five")
-    assert part.seconds == pair[0].seconds * few / tasks
-    assert len(pair[0].accuracy) == tasks
+    draw = {"ways": 4, "shots": 1, "query": Balanced(5)}
+    part = evaluate(METHODS["mll"], features, sample_tasks(features.labels, n_tasks=5, seed=0, **draw))
+    assert part.shared_tasks(pair[1]) == pair[1].shared_tasks(part) == 5
+    assert part.minus(pair[1]).mean == pytest.approx((pair[0].accuracy - pair[1].accuracy)[:5].mean())
+    for others in (
+        sample_tasks(features.labels, n_tasks=5, seed=1, **draw),
+        sample_tasks(features.labels, n_tasks=10, seed=0, **draw)[5:],
+        sample_tasks(features.labels, n_tasks=10, seed=0, **draw)[::2],
+    ):
+        other = evaluate(METHODS["mll"], features, others)
+        assert other.shared_tasks(pair[1]) == 0
+        with pytest.raises(InputError, match="different tasks"):
+            pair[1].minus(other)
+    labels = features.labels.roll(1)
+    moved = Features(features.vectors, labels, features.classes, {})
+    other = evaluate(METHODS["mll"], moved, sample_tasks(labels, n_tasks=5, seed=0, **draw))
+    assert other.shared_tasks(pair[1]) == 0
 
 
 def test_results_survive_the_disk(pair, tmp_path):
@@ -81,10 +93,27 @@ def test_the_row_is_flat_and_complete(pair):
     assert 0 < row["mean"] <= 1
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": "other"}', "\x00"])
-def test_a_foreign_file_is_refused(tmp_path, content):
-    (tmp_path / "r.json").write_text(content)
-    with pytest.raises(InputError, match="expected a result"):
-        Result.load(tmp_path / "r.json")
-    with pytest.raises(InputError, match="cannot read"):
+def test_other_documents_are_refused_or_can_be_used(pair, tmp_path):
+    path = tmp_path / "r.json"
+    document = json.loads(pair[0].save(path).read_text())
+    for tasks in document["per_task"].values():
+        del tasks[3:]
+    refused = 0
+    for place, content in variants(document):
+        path.write_bytes(content)
+        try:
+            result = Result.load(path)
+        except InputError:
+            refused += 1
+            continue
+        assert np.isfinite([result.row()["mean"], result.ece]).all(), place
+        assert str(result.minus(result)) == "+0.00 ± 0.00", place
+        assert result.shared_tasks(pair[1]) in (0, 3), place
+    assert refused > 500
+    with pytest.raises(InputError, match="is a folder"):
         Result.load(tmp_path)
+
+
+def test_the_cores_that_may_be_used_are_recorded(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {3}, raising=False)
+    assert environment()["cores"] == 1

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from likelyshot.data import tasks as tasks_module
-from likelyshot.data.tasks import Balanced, Dirichlet, Tasks, _draw_distinct, _largest_remainder, sample_tasks
+from hostile import variants
+from likelyshot.data.containers import _digest, write_container
+from likelyshot.data.tasks import FORMAT, Balanced, Dirichlet, Tasks, _draw_distinct, _largest_remainder, sample_tasks
 from likelyshot.errors import InputError
 
 CUB = np.repeat(np.arange(50), 60)
@@ -202,7 +203,7 @@ def test_global_random_state_is_neither_used_nor_changed():
 
 def test_memory_limit_changes_nothing(monkeypatch):
     whole = sample_tasks(UNEQUAL, n_tasks=300, shots=2)
-    monkeypatch.setattr(tasks_module, "_POOL_ENTRIES", 1_000)
+    monkeypatch.setattr("likelyshot.data.tasks._POOL_ENTRIES", 1_000)
     assert sample_tasks(UNEQUAL, n_tasks=300, shots=2).digest == whole.digest
 
 
@@ -477,7 +478,7 @@ def test_digest_sees_every_array():
     for name in arrays:
         changed = arrays[name].clone()
         changed[2, 1] = (changed[2, 1] + 1) % 5
-        digests.add(Tasks(**{**arrays, name: changed}, ways=5, shots=1, config={}).digest)
+        digests.add(Tasks(**{**arrays, name: changed}, ways=5, shots=1, config=tasks.config).digest)
     assert len(digests) == 5
     assert pickle.loads(pickle.dumps(tasks)).digest == tasks.digest
 
@@ -506,10 +507,13 @@ def test_inconsistent_tasks_are_refused():
         {"query": -1 - tasks.query},
         {"support": -1 - tasks.support},
         {"shots": 2},
+        {"config": {}},
+        {"config": {**tasks.config, "range": [0, 5, 1]}},
+        {"config": {**tasks.config, "query": {"plan": "spiral"}}},
     ]
     for change in wrong:
-        with pytest.raises(InputError, match="sample them anew"):
-            Tasks(**{**arrays, "ways": 5, "shots": 1, "config": {}, **change})
+        with pytest.raises(InputError, match="sample them again"):
+            Tasks(**{**arrays, "ways": 5, "shots": 1, "config": tasks.config, **change})
 
 
 def test_save_and_load(tmp_path):
@@ -527,37 +531,31 @@ def test_save_and_load(tmp_path):
 def test_damaged_and_foreign_files_are_refused(tmp_path):
     path = tmp_path / "tasks.safetensors"
     tasks = sample_tasks(CUB, n_tasks=20)
+    arrays = {name: getattr(tasks, name) for name in ("support", "query", "query_labels", "classes")}
+    facts = {"ways": 5, "shots": 1, "config": tasks.config}
     tasks.save(path)
     good = path.read_bytes()
-    arrays = {name: getattr(tasks, name) for name in ("support", "query", "query_labels", "classes")}
     flipped = bytearray(good)
     flipped[-3] ^= 1
-    about = {"ways": 5, "shots": 1, "config": {}, "digest": tasks.digest}
-    files = [good[:n] for n in (0, 4, 8, 100, len(good) // 2, len(good) - 1)] + [good + b"x", bytes(flipped)]
-    files += [
-        b"PK\x03\x04 not this",
-        safetensors.torch.save(arrays),
-        safetensors.torch.save(arrays, {"a": "b"}),
-    ]
-    for metadata in (
-        "",
-        "5",
-        "[]",
-        "{}",
-        json.dumps({**about, "ways": "x"}),
-        json.dumps({**about, "config": 1}),
-    ):
-        files.append(safetensors.torch.save(arrays, {tasks_module._FORMAT: metadata}))
-    some = {name: arrays[name] for name in ("support", "query")}
-    files.append(safetensors.torch.save(some, {tasks_module._FORMAT: json.dumps(about)}))
-    altered = {**arrays, "query": tasks.query.flip(1)}
-    files.append(safetensors.torch.save(altered, {tasks_module._FORMAT: json.dumps(about)}))
-    for content in files:
+    for content in (good[:100], good + b"x", bytes(flipped), b"PK\x03\x04 not this", safetensors.torch.save(arrays)):
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"expected a file written by Tasks\.save, but .*tasks\.safetensors"):
             Tasks.load(path)
-    path.write_bytes(safetensors.torch.save(arrays, {tasks_module._FORMAT: json.dumps(about)}))
-    assert Tasks.load(path).digest == tasks.digest  # so the loop refused each for its own fault
+    for some in ({"support": arrays["support"]}, {**arrays, "more": tasks.query.clone()}):
+        write_container(path, some, facts, form=FORMAT)
+        with pytest.raises(InputError, match="expected the arrays support, query, query_labels, classes in"):
+            Tasks.load(path)
+    refused = 0
+    for place, content in variants(facts):
+        text = content.decode()
+        path.write_bytes(safetensors.torch.save(arrays, {FORMAT: text, "digest": _digest(arrays, text)}))
+        try:
+            loaded = Tasks.load(path)
+        except InputError:
+            refused += 1
+        else:
+            assert (loaded.digest, loaded[1:3].digest) == (tasks.digest, tasks[1:3].digest), place
+    assert refused > 100
     for missing in (tmp_path / "none", tmp_path):
         with pytest.raises(InputError, match="expected a file written by"):
             Tasks.load(missing)

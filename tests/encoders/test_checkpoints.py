@@ -6,12 +6,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import nn
 
+from hostile import variants
 from likelyshot import InputError
+from likelyshot.data.containers import _digest
 from likelyshot.encoders import networks as encoders
 from likelyshot.encoders.checkpoints import (
+    FORMAT,
     Checkpoint,
     encoder_checkpoint,
     load_checkpoint,
@@ -60,12 +63,14 @@ def test_damaged_and_foreign_files_are_refused(path, tmp_path):
     flipped[-5] ^= 1
     for data in (whole[:-1], whole[:200], whole[:4], b"", bytes(flipped)):
         path.write_bytes(data)
-        with pytest.raises(InputError, match=r"expected a whole checkpoint, but .*c.safetensors is damaged"):
+        with pytest.raises(
+            InputError, match=r"expected a checkpoint of likelyshot train, but .*c.safetensors is not, or is damaged"
+        ):
             load_checkpoint(path)
     save_file({"w": torch.ones(2)}, path)
-    with pytest.raises(InputError, match=r"expected a checkpoint of likelyshot train, but .* is another kind of file"):
+    with pytest.raises(InputError, match="another kind of safetensors file"):
         load_checkpoint(path)
-    with pytest.raises(InputError, match="nothing is there"):
+    with pytest.raises(InputError, match="does not exist"):
         load_checkpoint(tmp_path / "missing")
     with pytest.raises(InputError, match="a folder"):
         load_checkpoint(tmp_path)
@@ -94,14 +99,30 @@ def test_an_encoder_is_rebuilt_from_its_checkpoint(path):
     assert not found.training
     assert checkpoint.facts["epoch"] == 2
     save_checkpoint(path, Checkpoint({}, {}))
-    with pytest.raises(InputError, match="expected a checkpoint with an encoder"):
+    with pytest.raises(InputError, match="missing required field `encoder`"):
         load_encoder(path)
+
+
+def test_an_encoder_of_other_facts_is_refused_or_can_be_used(path):
+    encoder = encoders.build("conv4", {"widths": [4, 4, 4, 8]}, seed=3)
+    tensors = {name: value.contiguous() for name, value in encoder_checkpoint(encoder, {}).tensors.items()}
+    images, refused = torch.rand(2, 3, 16, 16), 0
+    for place, content in variants({"encoder": encoders.describe(encoder)}):
+        text = content.decode()
+        path.write_bytes(save(tensors, {FORMAT: text, "digest": _digest(tensors, text)}))
+        try:
+            found, _ = load_encoder(path)
+        except InputError:
+            refused += 1
+        else:
+            assert torch.equal(found(images), encoder.eval()(images)), place
+    assert refused > 50
 
 
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({"weight": torch.ones(2, 3)}, "bias is nothing instead of"),
+        ({"weight": torch.ones(2, 3)}, "bias is missing instead of"),
         ({"weight": torch.ones(2, 4), "bias": torch.ones(2)}, r"weight is \(2, 4\) instead of \(2, 3\)"),
         ({"weight": torch.ones(2, 3), "bias": torch.ones(2), "extra": torch.ones(1)}, r"extra is \(1,\) instead of"),
     ],

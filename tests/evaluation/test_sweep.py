@@ -5,8 +5,10 @@ import json
 
 import pytest
 
+from hostile import variants
 from likelyshot import Balanced, evaluate, sample_tasks
-from likelyshot.evaluation.sweep import sweep
+from likelyshot.errors import InputError
+from likelyshot.evaluation.sweep import Sweep, sweep
 from likelyshot.methods import METHODS
 from likelyshot.report.sweep_chart import draw_sweep
 
@@ -50,3 +52,23 @@ def test_one_parameter_is_drawn_as_curves_two_as_a_heat_map(swept, features, tas
     assert "eta" in picture
     assert f"{100 * two.rows[0]['mean']:.1f}" in picture
     assert draw_sweep(swept, tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_other_documents_are_refused_or_can_be_used(swept, tmp_path):
+    path = tmp_path / "s.json"
+    document = json.loads(swept.save(path).read_text())
+    assert Sweep.load(path) == swept
+    refused = 0
+    for place, content in variants(document):
+        path.write_bytes(content)
+        try:
+            loaded = Sweep.load(path)
+        except InputError:
+            refused += 1
+        else:
+            assert 0 <= loaded.mean_at(loaded.best()) <= 1, place
+    assert refused > 100
+    document["grid"] = {str(number): [1.0] * 100 for number in range(100)}  # 10^200 points
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError, match="another number of rows"):
+        Sweep.load(path)

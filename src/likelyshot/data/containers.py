@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import torch
@@ -23,6 +23,9 @@ from likelyshot.data.files import write_whole
 from likelyshot.errors import InputError
 
 T = TypeVar("T")
+
+#: A number of things, in a schema.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 #: Bytes of the largest document that is read: a result of ten million tasks has half of them.
 LARGEST_DOCUMENT = 2 * 2**30

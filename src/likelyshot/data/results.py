@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
-import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from likelyshot import __version__
-from likelyshot.data.containers import write_document
+from likelyshot.data.containers import Count, read_document, write_document
+from likelyshot.data.tasks import plan_from
 from likelyshot.errors import InputError
+from likelyshot.machine import cores
 
 FORMAT = "likelyshot.result/2"
 PER_TASK = ("accuracy", "balanced_accuracy", "macro_f1", "largest_share")
+#: What tasks follow from, besides their number: task i of two results is the same if all of it is.
+DRAWN_BY = ("ways", "shots", "query", "seed", "overlap", "labels_digest")
 
 
 def mean_ci95(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -52,15 +55,30 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Accuracy, balanced accuracy and macro-F1 of a method on every task, as fractions, and how it was wrong."""
+    """Accuracy, balanced accuracy and macro-F1 of a method on t tasks, as fractions, and how it was wrong.
+
+    Args:
+        method: Name of the method.
+        accuracy: Share of the queries of each task that were classified correctly, (t,).
+        balanced_accuracy: Mean recall of the classes of each task, (t,).
+        macro_f1: Mean F1 of the classes of each task, (t,).
+        largest_share: Share of the queries of each task that belong to its most frequent class, (t,).
+        reliability: The `temperature` of the probabilities, whether it was `fitted`, and for each bin of confidence the
+            number of queries (`count`) and the sums of their `confidence` and of the `correct` ones.
+        confused: Pairs of classes, the most confused first: `true`, `predicted`, `wrong` (number of queries taken for
+            `predicted`) and `queries` (number that could have been).
+        config: What the result follows from: parameters, tasks, features, device.
+        environment: Versions, machine and date.
+        seconds: Time that scoring took.
+    """
 
     method: str
     accuracy: NDArray[np.float64]
     balanced_accuracy: NDArray[np.float64]
     macro_f1: NDArray[np.float64]
-    largest_share: NDArray[np.float64]  # of the queries of a task, in its most frequent class
-    reliability: Mapping[str, Any]  # temperature, fitted, and per bin: count, confidence, correct
-    confused: Sequence[Mapping[str, Any]]  # pairs of classes: true, predicted, wrong, queries; worst first
+    largest_share: NDArray[np.float64]
+    reliability: Mapping[str, Any]
+    confused: Sequence[Mapping[str, Any]]
     config: Mapping[str, Any]
     environment: Mapping[str, Any]
     seconds: float
@@ -81,23 +99,27 @@ class Result:
         count, confidence, correct = (np.asarray(self.reliability[k]) for k in ("count", "confidence", "correct"))
         return float(np.abs(confidence - correct).sum() / count.sum())
 
-    def minus(self, other: Result) -> Difference:
-        """Subtract another method's accuracy, task by task."""
-        if self.config["tasks_digest"] != other.config["tasks_digest"]:
-            raise InputError(
-                f"{self.method} and {other.method} were evaluated on different tasks, so that no paired difference "
-                "exists: evaluate both on the same Tasks"
-            )
-        return Difference(*mean_ci95(self.accuracy - other.accuracy))
+    def shared_tasks(self, other: Result) -> int:
+        """Count the tasks, from the first, that both results have; 0 unless they are known to be the same.
 
-    def first(self, n_tasks: int, tasks_digest: str) -> Result:
-        """Keep the first tasks only, which have that digest (`tasks[:n_tasks].digest`).
-
-        Reliability and confused classes stay those of all tasks.
+        Task i follows from the settings, the labels and i, so a result over fewer tasks has the first of the other's.
         """
-        kept = {name: getattr(self, name)[:n_tasks] for name in PER_TASK}
-        config = {**self.config, "tasks": n_tasks, "tasks_digest": tasks_digest, "range": [0, n_tasks, 1]}
-        return replace(self, **kept, config=config, seconds=self.seconds * n_tasks / len(self.accuracy))
+        n = min(len(self.accuracy), len(other.accuracy))
+        if len(self.accuracy) == len(other.accuracy):
+            return n if self.config["tasks_digest"] == other.config["tasks_digest"] else 0
+        from_first = all(tuple(one.config["range"])[::2] == (0, 1) for one in (self, other))
+        alike = all(self.config.get(key) == other.config.get(key) for key in DRAWN_BY)
+        return n if from_first and alike and np.array_equal(self.largest_share[:n], other.largest_share[:n]) else 0
+
+    def minus(self, other: Result) -> Difference:
+        """Subtract another method's accuracy, task by task, over the tasks that both results have."""
+        n = self.shared_tasks(other)
+        if not n:
+            raise InputError(
+                f"{self.method} and {other.method} were evaluated on different tasks, so there is no paired "
+                "difference: evaluate both on the same Tasks"
+            )
+        return Difference(*mean_ci95(self.accuracy[:n] - other.accuracy[:n]))
 
     def row(self) -> dict[str, Any]:
         """Summarise in one flat record."""
@@ -140,37 +162,104 @@ class Result:
 
     @classmethod
     def load(cls, path: str | Path) -> Result:
-        """Read what `save` wrote."""
-        try:
-            document = json.loads(Path(path).read_text())
-            if document["format"] != FORMAT:
-                raise KeyError(FORMAT)
-            per_task = {name: np.asarray(document["per_task"][name], np.float64) for name in PER_TASK}
-            return cls(
-                method=document["summary"]["method"],
-                config=document["config"],
-                environment=document["environment"],
-                seconds=document["summary"]["seconds"],
-                reliability=document["reliability"],
-                confused=document["confused"],
-                **per_task,
-            )
-        except OSError as error:
-            raise InputError(f"cannot read the result {path} ({error.strerror}): check the path") from None
-        except (ValueError, KeyError, TypeError):
-            raise InputError(
-                f"expected a result of likelyshot in {path}, found something else: make one with likelyshot evaluate"
-            ) from None
+        """Read what `save` wrote; a file that is damaged or of another kind raises InputError."""
+        stored = read_document(
+            path, _Document, what="a result of likelyshot", remedy="make one with likelyshot evaluate"
+        )
+        return cls(
+            method=stored.summary.method,
+            config=stored.config,
+            environment=stored.environment,
+            seconds=stored.summary.seconds,
+            reliability=msgspec.structs.asdict(stored.reliability),
+            confused=[msgspec.structs.asdict(pair) for pair in stored.confused],
+            **{name: np.asarray(getattr(stored.per_task, name), np.float64) for name in PER_TASK},
+        )
+
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1 + 1e-6)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _Summary(msgspec.Struct):
+    """The fields of a summary that are not in another part of the document too."""
+
+    method: Name
+    seconds: Amount
+
+
+class _Config(msgspec.Struct):
+    """The fields of a configuration that others rely on."""
+
+    params: dict[str, Any]
+    ways: Count
+    shots: Count
+    query: dict[str, Any]
+    tasks: Count
+    seed: Annotated[int, msgspec.Meta(ge=0)]
+    overlap: bool
+    tasks_digest: str
+    range: tuple[Count, Count, Annotated[int, msgspec.Meta(ge=1)]]
+    features: Annotated[list[dict[str, str | int]], msgspec.Meta(min_length=1)]
+    networks: list[str] = []
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        plan_from(self.query)
+
+
+class _Reliability(msgspec.Struct):
+    temperature: Annotated[float, msgspec.Meta(gt=0)]
+    fitted: bool
+    count: list[Amount]
+    confidence: list[Amount]
+    correct: list[Amount]
+
+    def __post_init__(self) -> None:
+        if not len(self.count) == len(self.confidence) == len(self.correct) or not sum(self.count):
+            raise ValueError("bins of unequal number, or without queries")
+
+
+class _Pair(msgspec.Struct):
+    true: str
+    predicted: str
+    wrong: Count
+    queries: Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+
+
+class _PerTask(msgspec.Struct):
+    accuracy: list[Share]
+    balanced_accuracy: list[Share]
+    macro_f1: list[Share]
+    largest_share: list[Share]
+
+    def __post_init__(self) -> None:
+        if len({len(getattr(self, name)) for name in PER_TASK}) != 1 or not self.accuracy:
+            raise ValueError("figures of an unequal number of tasks, or of none")
+
+
+class _Document(msgspec.Struct):
+    format: Literal["likelyshot.result/2"]
+    summary: _Summary
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    reliability: _Reliability
+    confused: list[_Pair]
+    per_task: _PerTask
+
+    def __post_init__(self) -> None:
+        msgspec.convert(self.config, _Config)
 
 
 def environment() -> dict[str, Any]:
-    """Tell what a result was computed with."""
+    """Record what a result is computed with: versions, system, the cores in use, date."""
     packages = ("torch", "numpy", "scikit-learn")
     return {
         "likelyshot": __version__,
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in packages},
         "system": f"{platform.system()} {platform.machine()}",
-        "cores": os.cpu_count(),
+        "cores": cores(),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }

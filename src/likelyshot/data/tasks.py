@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
+import msgspec
 import numpy as np
-import safetensors.torch
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likelyshot.data.files import write_whole
+from likelyshot.data.containers import Count, check_facts, read_container, write_container
 from likelyshot.errors import InputError
 
 BLOCK = 256  # tasks drawn from one random stream; another value gives other tasks
 MOST_TASKS = 10_000_000  # nearly 5 GB, with 80 images in each
 REDRAWS = 1_000  # times the query counts of a task are drawn before we give up
 _POOL_ENTRIES = 8_000_000  # largest table shuffled at once: 32 MB
-_FORMAT = "likelyshot-tasks-1"
+FORMAT = "likelyshot.tasks/1"
 _REMEDY = "ask for fewer shots or queries, or leave that class out"
 _ARRAYS = {"support": torch.int32, "query": torch.int32, "query_labels": torch.int16, "classes": torch.int32}
 
@@ -85,9 +84,14 @@ def plan_from(config: Mapping[str, Any]) -> Balanced | Dirichlet:
     >>> plan_from({"plan": "dirichlet", "total": 75, "alpha": 1.0})
     Dirichlet(total=75, alpha=1.0)
     """
-    given = dict(config)
-    kind = given.pop("plan")
-    return Balanced(**given) if kind == "balanced" else Dirichlet(**given)
+    fields = dict(config)
+    try:
+        plan: Plan | None = {"balanced": Balanced, "dirichlet": Dirichlet}[fields.pop("plan")](**fields)
+    except (KeyError, TypeError):
+        plan = None
+    if plan is None or plan.to_dict() != config:
+        raise InputError(f"expected a query plan, balanced or dirichlet, but got {str(config)[:80]}")
+    return plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,10 +112,14 @@ class Tasks:
         expected = dict(zip(_ARRAYS, zip(_ARRAYS.values(), shapes, strict=True), strict=True))
         found = {name: (getattr(self, name).dtype, tuple(getattr(self, name).shape)) for name in _ARRAYS}
         if found != expected:
-            raise InputError(f"expected tasks of {expected}, but got {found}: sample them anew")
+            raise InputError(f"expected tasks of {expected}, but got {found}: sample them again")
         wrong_way = (self.query_labels < 0) | (self.query_labels >= self.ways)
         if wrong_way.any() or (self.support < 0).any() or (self.query < 0).any():
-            raise InputError(f"expected rows from 0 and ways below {self.ways} in tasks: sample them anew")
+            raise InputError(f"expected rows from 0 and ways below {self.ways} in tasks: sample them again")
+        texts = {"what": "a configuration of tasks", "where": "this one", "remedy": "sample them again"}
+        config = check_facts(self.config, _Config, **texts)
+        if not len(range(*config.range)) == config.n_tasks == len(self):
+            raise InputError(f"expected a range of {len(self)} tasks, but got {config.range}: sample them again")
 
     @property
     def support_labels(self) -> Tensor:
@@ -124,7 +132,7 @@ class Tasks:
     def __getitem__(self, part: slice) -> Tasks:
         if not isinstance(part, slice) or (part.step is not None and part.step < 1):
             raise InputError(f"expected a forward slice of tasks, but got {part!r}: write tasks[i:i + 1]")
-        kept = range(*self.config.get("range", (0, len(self), 1)))[part]
+        kept = range(*self.config["range"])[part]
         config = {**self.config, "n_tasks": len(kept), "range": [kept.start, kept.stop, kept.step]}
         arrays = {name: getattr(self, name)[part] for name in _ARRAYS}
         return Tasks(**arrays, ways=self.ways, shots=self.shots, config=config)
@@ -140,32 +148,48 @@ class Tasks:
 
     def check(self, labels: Labels) -> None:
         """Raise InputError unless the tasks were drawn from these very labels."""
-        given, drawn_from = _as_labels(labels)[1], str(self.config.get("labels_digest"))
+        given, drawn_from = _as_labels(labels)[1], self.config["labels_digest"]
         if given != drawn_from:
-            expected = f"{self.config.get('n_labels', '?')} labels (digest {drawn_from[:8]})"
-            found = f"{len(labels)} other labels (digest {given[:8]}): use the former, or sample tasks anew"
+            expected = f"{self.config['n_labels']} labels (digest {drawn_from[:8]})"
+            found = f"{len(labels)} other labels (digest {given[:8]}): use the former, or sample the tasks again"
             raise InputError(f"expected the {expected} that the tasks were drawn from, but got {found}")
 
-    def save(self, path: str | Path) -> None:
-        """Write the tasks to a safetensors file."""
-        about = {"ways": self.ways, "shots": self.shots, "config": dict(self.config), "digest": self.digest}
-        arrays = {name: getattr(self, name).contiguous() for name in _ARRAYS}
-        write_whole(path, safetensors.torch.save(arrays, {_FORMAT: json.dumps(about, allow_nan=False)}))
+    def save(self, path: str | Path) -> Path:
+        """Write the tasks to a safetensors file, whole or not at all."""
+        facts = {"ways": self.ways, "shots": self.shots, "config": dict(self.config)}
+        return write_container(path, {name: getattr(self, name) for name in _ARRAYS}, facts, form=FORMAT)
 
     @classmethod
     def load(cls, path: str | Path) -> Tasks:
-        """Read tasks written by `save`; a foreign, damaged or altered file is refused."""
-        try:
-            with safetensors.safe_open(path, framework="pt") as file:
-                about = json.loads((file.metadata() or {})[_FORMAT])
-                arrays = {name: file.get_tensor(name).clone() for name in _ARRAYS}
-            tasks = cls(**arrays, ways=about["ways"], shots=about["shots"], config=dict(about["config"]))
-            if tasks.digest != about["digest"]:
-                raise InputError("its digest does not match what it holds")
-        except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
-            problem = f"expected a file written by Tasks.save, but {path} is not, or is damaged ({error})"
-            raise InputError(f"{problem}: name another, or sample the tasks anew") from None
-        return tasks
+        """Read tasks written by `save`; a file that is damaged, altered or of another kind raises InputError."""
+        texts = {"what": "a file written by Tasks.save", "remedy": "name another, or sample the tasks again"}
+        arrays, facts = read_container(path, _Facts, form=FORMAT, **texts)
+        if arrays.keys() != _ARRAYS.keys():
+            raise InputError(f"expected the arrays {', '.join(_ARRAYS)} in {path}, but got {', '.join(arrays)}")
+        return cls(**arrays, ways=facts.ways, shots=facts.shots, config=facts.config)
+
+
+class _Config(msgspec.Struct):
+    """What must be known of how tasks were drawn."""
+
+    n_tasks: Count
+    range: tuple[Count, Count, Annotated[int, msgspec.Meta(ge=1)]]
+    seed: Annotated[int, msgspec.Meta(ge=0)]
+    overlap: bool
+    query: dict[str, Any]
+    labels_digest: str
+    n_labels: Count
+
+    def __post_init__(self) -> None:
+        plan_from(self.query)
+
+
+class _Facts(msgspec.Struct):
+    """What a file of tasks holds besides its arrays."""
+
+    ways: Annotated[int, msgspec.Meta(ge=1, lt=2**15)]
+    shots: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    config: dict[str, Any]
 
 
 def sample_tasks(

@@ -2,78 +2,71 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, nn
 
-from likelyshot.data.files import write_whole
+from likelyshot.data.containers import check_facts, read_container, write_container
 from likelyshot.encoders import networks as encoders
 from likelyshot.encoders.networks.blocks import Encoder
 from likelyshot.errors import InputError
 
+T = TypeVar("T")
+
 FORMAT = "likelyshot.checkpoint/1"
+WHAT = "a checkpoint of likelyshot train"
+REMEDY = "restore it from a copy, name another, or train again"
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What a run needs to go on, or a network to be used."""
+    """What a run needs to go on, or a network to be used.
 
-    tensors: Mapping[str, Tensor]  # by name; a prefix such as "encoder." says whose
-    facts: Mapping[str, Any]  # JSON
+    Args:
+        tensors: By name; a prefix such as "encoder." says of which part.
+        facts: Anything that JSON can hold.
+        where: The file that it was read from, for error messages.
+    """
+
+    tensors: Mapping[str, Tensor]
+    facts: Mapping[str, Any]
+    where: str = "this checkpoint"
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """Give the tensors whose names begin with `prefix.`, without it."""
         start = f"{prefix}."
         return {name.removeprefix(start): value for name, value in self.tensors.items() if name.startswith(start)}
 
+    def facts_as(self, schema: type[T]) -> T:
+        """Give the facts as the types that a msgspec schema asks for, or raise InputError."""
+        return check_facts(self.facts, schema, where=self.where, what=WHAT, remedy=REMEDY)
+
+
+class _Described(msgspec.Struct):
+    """The facts of a network that can be built."""
+
+    name: str
+    params: dict[str, Any]
+
+
+class _WithEncoder(msgspec.Struct):
+    encoder: _Described
+
 
 def save_checkpoint(path: str | Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint, whole or not at all: an earlier one stays until the new one is complete."""
-    tensors = {name: value.detach().cpu().contiguous() for name, value in checkpoint.tensors.items()}
-    facts = json.dumps(checkpoint.facts, allow_nan=False)
-    return write_whole(path, safetensors_bytes(tensors, {FORMAT: facts, "digest": _digest(tensors, facts)}))
+    return write_container(path, checkpoint.tensors, dict(checkpoint.facts), form=FORMAT)
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a checkpoint to the CPU; a foreign, truncated or altered file is refused."""
-    path = Path(path)
-    if not path.is_file():
-        found = "it is a folder" if path.is_dir() else "nothing is there"
-        raise InputError(f"expected a checkpoint at {path}, but {found}: check the path")
-    try:
-        with safe_open(path, framework="pt") as file:
-            notes = file.metadata() or {}
-            tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
-        facts = json.loads(notes[FORMAT])
-        if notes["digest"] != _digest(tensors, notes[FORMAT]):
-            raise ValueError("its digest does not match what it holds")
-    except KeyError:
-        raise InputError(
-            f"expected a checkpoint of likelyshot train, but {path} is another kind of file: name another"
-        ) from None
-    except (OSError, SafetensorError, ValueError) as error:
-        raise InputError(
-            f"expected a whole checkpoint, but {path} is damaged ({str(error)[:120]}): restore it from a copy, or "
-            "remove it and train anew"
-        ) from None
-    return Checkpoint(tensors, facts)
-
-
-def _digest(tensors: Mapping[str, Tensor], facts: str) -> str:
-    sha = hashlib.sha256(facts.encode())
-    for name in sorted(tensors):
-        value = tensors[name]
-        sha.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        sha.update(value.reshape(-1).view(torch.uint8).numpy().data)
-    return sha.hexdigest()
+    """Read a checkpoint to the CPU; a file that is damaged, altered or of another kind raises InputError."""
+    tensors, facts = read_container(path, dict[str, Any], form=FORMAT, what=WHAT, remedy=REMEDY)
+    return Checkpoint(tensors, facts, str(path))
 
 
 def encoder_checkpoint(encoder: Encoder, facts: Mapping[str, Any]) -> Checkpoint:
@@ -83,28 +76,48 @@ def encoder_checkpoint(encoder: Encoder, facts: Mapping[str, Any]) -> Checkpoint
 
 
 def load_encoder(path: str | Path) -> tuple[Encoder, Checkpoint]:
-    """Build the encoder that a checkpoint describes, with its weights, for inference."""
+    """Build the encoder that a checkpoint describes, with its weights, for inference.
+
+    Args:
+        path: A checkpoint that `likelyshot train` has written, such as best.safetensors.
+
+    Returns:
+        The network, on the CPU and in evaluation mode, and the checkpoint with all that is known of it.
+    """
     checkpoint = load_checkpoint(path)
-    described = checkpoint.facts.get("encoder")
-    if not isinstance(described, dict):
-        raise InputError(f"expected a checkpoint with an encoder, but {path} has none: name another")
-    encoder = encoders.build(described["name"], described["params"])
-    restore_module(encoder, checkpoint.part("encoder"), str(path))
+    described, tensors = checkpoint.facts_as(_WithEncoder).encoder, checkpoint.part("encoder")
+    try:
+        with torch.device("meta"):  # takes no memory, whatever sizes the file asks for
+            check_weights(encoders.build(described.name, described.params), tensors, str(path))
+    except InputError:
+        raise
+    except (TypeError, ValueError, RuntimeError, ArithmeticError, LookupError) as error:
+        reason = str(error).partition("\n")[0][:120]
+        raise InputError(
+            f"expected an encoder that can be built, but {path} describes {described} ({reason}): {REMEDY}"
+        ) from None
+    encoder = encoders.build(described.name, described.params)
+    restore_module(encoder, tensors, str(path))
     return encoder.eval(), checkpoint
 
 
 def restore_module(module: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
     """Load weights into a module of exactly that architecture."""
-    own = {name: tuple(value.shape) for name, value in module.state_dict().items()}
-    given = {name: tuple(value.shape) for name, value in tensors.items()}
-    for name in [*own, *given]:
-        if own.get(name) != given.get(name):
-            expected, got = (str(shapes.get(name, "nothing")) for shapes in (own, given))
-            raise InputError(
-                f"expected weights of this architecture, but {where} holds another: {name} is {got} instead of "
-                f"{expected}; use the encoder and the parameters it was trained with"
-            )
+    check_weights(module, tensors, where)
     module.load_state_dict(dict(tensors))
+
+
+def check_weights(module: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Raise InputError unless the weights have the names and shapes of the module's."""
+    expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+    for name in [*expected, *shapes]:
+        if expected.get(name) != shapes.get(name):
+            raise InputError(
+                f"expected weights of this architecture, but {where} has others: {name} is "
+                f"{shapes.get(name, 'missing')} instead of {expected.get(name, 'nothing')}; use the encoder and the "
+                "parameters that it was trained with"
+            )
 
 
 def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

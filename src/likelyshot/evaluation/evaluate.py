@@ -99,6 +99,7 @@ def evaluate(
             "seed": tasks.config["seed"],
             "overlap": tasks.config["overlap"],
             "tasks_digest": tasks.digest,
+            "labels_digest": tasks.config["labels_digest"],
             "range": tasks.config["range"],
             "features": [{"digest": s.digest, "dim": s.dim, **s.source} for s in sets],
             "device": str(device),

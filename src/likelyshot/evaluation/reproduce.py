@@ -65,8 +65,7 @@ class Reproduction:
     def difference(self, protocol: str, shots: int, row: str, reference: str) -> Difference | None:
         """Give the paired difference to a row that has all tasks, over the tasks of this one; None to itself."""
         one, whole = self.results[protocol, shots, row], self.results[protocol, shots, reference]
-        same = whole.first(len(one.accuracy), one.config["tasks_digest"])  # all rows are given the first of them
-        return None if row == reference else one.minus(same)
+        return None if row == reference else one.minus(whole)
 
 
 def total_work(n_tasks: int, full: bool) -> int:

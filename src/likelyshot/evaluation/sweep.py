@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from likelyshot import __version__
-from likelyshot.data.containers import write_document
+from likelyshot.data.containers import Count, read_document, write_document
 from likelyshot.data.features import Features
 from likelyshot.data.results import environment
 from likelyshot.data.tasks import Tasks
-from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import evaluate
 from likelyshot.machine import Progress
 from likelyshot.methods.binding import Statistics, bind
@@ -60,18 +61,51 @@ class Sweep:
 
     @classmethod
     def load(cls, path: str | Path) -> Sweep:
-        """Read what `save` wrote."""
-        try:
-            stored = json.loads(Path(path).read_text())
-            if stored["format"] != FORMAT:
-                raise KeyError(FORMAT)
-            return cls(stored["method"], stored["grid"], stored["rows"], stored["config"])
-        except OSError as error:
-            raise InputError(f"cannot read the sweep {path} ({error.strerror}): check the path") from None
-        except (ValueError, KeyError, TypeError):
-            raise InputError(
-                f"expected a sweep of likelyshot in {path}, found something else: make one with likelyshot sweep"
-            ) from None
+        """Read what `save` wrote; a file that is damaged or of another kind raises InputError."""
+        stored = read_document(path, _Document, what="a sweep of likelyshot", remedy="make one with likelyshot sweep")
+        return cls(stored.method, stored.grid, stored.rows, stored.config)
+
+
+class _Row(msgspec.Struct):
+    """The fields of a row that others rely on."""
+
+    point: dict[str, Any]
+    shots: Count
+    ways: Count
+    tasks: Count
+    mean: Annotated[float, msgspec.Meta(ge=0, le=1 + 1e-6)]
+    ci95: Annotated[float, msgspec.Meta(ge=0, le=2)]
+
+
+class _Config(msgspec.Struct):
+    """The fields of a configuration that others rely on."""
+
+    params: dict[str, Any]
+    features: list[_Digest]
+    tasks: list[str]
+    likelyshot: str
+
+
+class _Digest(msgspec.Struct):
+    digest: str
+
+
+class _Document(msgspec.Struct):
+    format: Literal["likelyshot.sweep/2"]
+    method: str
+    grid: Annotated[dict[str, Annotated[list[Any], msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1)]
+    rows: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    config: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        msgspec.convert(self.config, _Config)
+        rows = msgspec.convert(self.rows, list[_Row])
+        shots = {row.shots for row in rows}
+        if len(rows) != len(shots) * math.prod(len(values) for values in self.grid.values()):
+            raise ValueError("another number of rows than points of the grid")
+        points = [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
+        if any([row.point for row in rows if row.shots == count] != points for count in shots):
+            raise ValueError("rows of other points than those of the grid")
 
 
 def sweep(

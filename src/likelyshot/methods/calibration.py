@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likelyshot.data.containers import write_document
+from likelyshot.data.containers import read_document, write_document
 from likelyshot.errors import InputError, nearest
 
 METRICS = ("euclidean", "cosine", "mll")
@@ -23,11 +22,26 @@ COLLINEAR = 1e-6
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Mean and covariance of score vectors, and which columns are linearly independent of those before them."""
+    """A normal distribution of score vectors of n metrics.
+
+    Args:
+        mean: Its mean, (n,).
+        covariance: Its covariance, (n, n).
+        independent: The columns that are linearly independent of those before them.
+    """
 
     mean: tuple[float, ...]
     covariance: tuple[tuple[float, ...], ...]
     independent: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        n, columns = len(self.mean), list(self.independent)
+        fits = all(len(row) == n for row in self.covariance) and len(self.covariance) == n
+        if not fits or not columns == sorted(set(columns) & set(range(n))):
+            raise InputError("expected a mean, a covariance and columns of one size: calibrate again")
+        within = np.array(self.covariance)[np.ix_(columns, columns)]
+        if not np.isfinite([*self.mean, *within.ravel()]).all() or not (np.linalg.eigvalsh(within) > 0).all():
+            raise InputError("expected a finite mean and a positive definite covariance: calibrate again")
 
     @classmethod
     def fit(cls, vectors: NDArray[np.float64]) -> Gaussian:
@@ -64,7 +78,21 @@ def independent_columns(covariance: NDArray[np.float64]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Statistics of the combined metric, and all that they hold for."""
+    """Statistics of the combined metric, and what they hold for.
+
+    Args:
+        metrics: The metrics that are combined, one to three of METRICS.
+        ways: Number of classes of the validation tasks.
+        shots: Number of labelled examples of each class in them.
+        dims: Length of the feature vectors, for each features file.
+        lambda_max: Parameter of the metric "mll".
+        normalise: Whether feature vectors are scaled to length one.
+        intra: Distribution of the scores of queries with their own class.
+        cross: Distribution of the scores of queries with other classes.
+        features: Digests of the validation features.
+        encoders: Names of the encoders that computed them, empty where unknown.
+        tasks: Digest of the validation tasks.
+    """
 
     metrics: tuple[str, ...]
     ways: int
@@ -74,9 +102,20 @@ class Calibration:
     normalise: bool
     intra: Gaussian
     cross: Gaussian
-    features: tuple[str, ...] = ()
-    encoders: tuple[str, ...] = ()
-    tasks: str = ""
+    features: tuple[str, ...]
+    encoders: tuple[str, ...]
+    tasks: str
+
+    def __post_init__(self) -> None:
+        check_metrics(self.metrics)
+        n = len(self.metrics)
+        if not len(self.intra.mean) == len(self.cross.mean) == n:
+            raise InputError(f"expected statistics of {n} metrics, but got others: calibrate again")
+        if not self.intra.independent or not self.cross.independent:
+            raise InputError("all scores of the calibration are equal: use validation features that vary")
+        numbers = [self.ways - 1, self.shots, self.lambda_max, *self.dims]
+        if not all(0 < number < float("inf") for number in numbers):
+            raise InputError("expected positive numbers in the calibration: calibrate again")
 
     def check(self, *, ways: int, shots: float, dims: Sequence[int]) -> None:
         """Refuse tasks that the statistics were not made for."""
@@ -110,47 +149,13 @@ class Calibration:
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:
-        """Read what `save` wrote."""
-        try:
-            fields = json.loads(Path(path).read_text())
-            gaussians = {
-                name: Gaussian(
-                    mean=tuple(map(float, fields[name]["mean"])),
-                    covariance=tuple(tuple(map(float, row)) for row in fields[name]["covariance"]),
-                    independent=tuple(map(int, fields[name]["independent"])),
-                )
-                for name in ("intra", "cross")
-            }
-            calibration = cls(
-                metrics=check_metrics(fields["metrics"]),
-                ways=int(fields["ways"]),
-                shots=float(fields["shots"]),
-                dims=tuple(map(int, fields["dims"])),
-                lambda_max=float(fields["lambda_max"]),
-                normalise=bool(fields["normalise"]),
-                features=tuple(map(str, fields["features"])),
-                encoders=tuple(map(str, fields["encoders"])),
-                tasks=str(fields["tasks"]),
-                **gaussians,
-            )
-        except OSError as error:
-            raise InputError(f"cannot read the calibration {path} ({error.strerror}): check the path") from None
-        except InputError:
-            raise
-        except (ValueError, KeyError, TypeError):
-            raise InputError(
-                f"expected a calibration of the combined metric in {path}, found something else: make one with "
-                "likelyshot.calibrate(...).save(path)"
-            ) from None
-        n = len(calibration.metrics)
-        for gaussian in gaussians.values():
-            if (
-                np.shape(gaussian.mean) != (n,)
-                or np.shape(gaussian.covariance) != (n, n)
-                or not all(0 <= column < n for column in gaussian.independent)
-            ):
-                raise InputError(f"the calibration {path} does not fit its {n} metrics: make it again")
-        return calibration
+        """Read what `save` wrote; a file that is damaged or of another kind raises InputError."""
+        return read_document(
+            path,
+            cls,
+            what="a calibration of the combined metric",
+            remedy="make one with likelyshot.calibrate(...).save(path)",
+        )
 
 
 def fit_calibration(
@@ -180,7 +185,7 @@ def fit_calibration(
             f"calibration needs at least two right and two wrong (query, class) pairs, got {len(intra)} and "
             f"{len(cross)}: use more validation queries"
         )
-    calibration = Calibration(
+    return Calibration(
         metrics=metrics,
         ways=ways,
         shots=shots,
@@ -193,9 +198,6 @@ def fit_calibration(
         encoders=tuple(encoders),
         tasks=tasks,
     )
-    if not calibration.intra.independent or not calibration.cross.independent:
-        raise InputError("all scores of the calibration are equal: the validation features do not vary")
-    return calibration
 
 
 def check_metrics(metrics: Sequence[str]) -> tuple[str, ...]:

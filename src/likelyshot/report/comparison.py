@@ -19,18 +19,9 @@ Gap = dict[str, Any]
 
 
 def paired(one: Result, other: Result) -> Gap | None:
-    """Subtract another's accuracy on the tasks that both have; None if they are not known to have the same.
-
-    Of two results of one setting that begin with task 0, the one over fewer tasks has the first of the other's, since
-    task i follows from the seed and i; that the largest class shares agree is checked. As many tasks must have the
-    same digest.
-    """
-    n = min(len(one.accuracy), len(other.accuracy))
-    as_many = len(one.accuracy) == len(other.accuracy)
-    if as_many and one.config["tasks_digest"] != other.config["tasks_digest"]:
-        return None
-    from_first = all(tuple(each.config["range"])[::2] == (0, 1) for each in (one, other))
-    if not as_many and not (from_first and np.array_equal(one.largest_share[:n], other.largest_share[:n])):
+    """Subtract another's accuracy on the tasks that both have; None if they are not known to have the same."""
+    n = one.shared_tasks(other)
+    if not n:
         return None
     mean, ci95 = mean_ci95(one.accuracy[:n] - other.accuracy[:n])
     return {"mean": mean, "ci95": ci95, "tasks": n, "significant": n > 1 and abs(mean) > ci95}

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from likelyshot.data.results import FORMAT as RESULT
-from likelyshot.data.results import PER_TASK, Result
-from likelyshot.data.tasks import plan_from
+from likelyshot.data.results import Result
 from likelyshot.errors import InputError
 from likelyshot.evaluation.sweep import FORMAT as SWEEP
 from likelyshot.evaluation.sweep import Sweep
 
 COMMANDS = ("evaluate.json", "reproduce.json")  # say how the results beside them were made
-NEEDED = {
-    "ways": int,
-    "shots": int,
-    "seed": int,
-    "query": dict,
-    "params": dict,
-    "features": list,
-    "tasks_digest": str,
-    "range": list,
-}
 
 
 @dataclass(frozen=True)
@@ -58,9 +44,9 @@ def load_runs(paths: Sequence[str | Path]) -> Runs:
             damaged += [] if document else [file]
             form = document.get("format", "")
             if form == RESULT:
-                results.append(_checked(Result.load(file), file))
+                results.append(Result.load(file))
             elif form == SWEEP:
-                sweeps.append(_checked_sweep(Sweep.load(file), file))
+                sweeps.append(Sweep.load(file))
                 made_by += [{"run": path.name, **_told(document)}] if document.get("command") else []
             elif file.name in COMMANDS:
                 made_by.append({"run": path.name, **_told(document)})
@@ -101,32 +87,3 @@ def _told(document: Mapping[str, Any]) -> dict[str, Any]:
         "command": [str(word) for word in command] if isinstance(command, list) else [],
         "environment": environment if isinstance(environment, dict) else {},
     }
-
-
-def _checked(result: Result, file: Path) -> Result:
-    """Refuse a result that was changed by hand so that it cannot be drawn."""
-    config, lengths = result.config, {len(getattr(result, name)) for name in PER_TASK}
-    whole = all(isinstance(config.get(key), kind) for key, kind in NEEDED.items()) and _is_plan(config["query"])
-    whole = whole and all(isinstance(features, dict) for features in config["features"])
-    whole = whole and isinstance(config.get("networks", []), list)
-    finite = all(np.isfinite(getattr(result, name)).all() for name in PER_TASK) and np.isfinite(result.seconds)
-    if not whole or not finite or len(lengths) != 1 or 0 in lengths:
-        raise InputError(f"expected a whole result with one figure a task in {file}, found a damaged one: make it anew")
-    return result
-
-
-def _is_plan(query: Mapping[str, Any]) -> bool:
-    try:
-        return plan_from(query).to_dict() == query
-    except (KeyError, TypeError, InputError):
-        return False
-
-
-def _checked_sweep(sweep: Sweep, file: Path) -> Sweep:
-    rows = sweep.rows if isinstance(sweep.rows, list) and isinstance(sweep.grid, dict) else []
-    keys = {"point", "shots", "ways", "tasks", "mean", "ci95"}
-    whole = bool(rows) and all(isinstance(row, dict) and keys <= row.keys() for row in rows)
-    points = math.prod(len(values) for values in sweep.grid.values()) if whole else 0
-    if not whole or len(rows) != points * len({row["shots"] for row in rows}):
-        raise InputError(f"expected a whole sweep in {file}, found a damaged one: make it anew")
-    return sweep
