@@ -103,14 +103,6 @@ def read_container(
         return tensors, msgspec.json.decode(notes[form], type=schema)
 
 
-def check_facts(facts: Any, schema: type[T], *, where: str | Path, what: str, remedy: str) -> T:
-    """Convert plain facts, such as those of a container read before, to the types that `schema` asks for."""
-    try:
-        return msgspec.convert(facts, schema)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InputError(f"expected {what}, but {where} does not fit ({_reason(error)}): {remedy}") from None
-
-
 @contextmanager
 def _explaining(path: str | Path, what: str, remedy: str) -> Iterator[None]:
     """Turn whatever reading a file can raise into an InputError, and refuse what is not a regular file.
