@@ -14,7 +14,7 @@ from likelyshot import InputError, calibrate, sample_tasks
 from likelyshot.data.features import Base, Features
 from likelyshot.data.tasks import Balanced
 from likelyshot.methods import METHODS, facts_of
-from likelyshot.methods.signatures import parameters_of
+from likelyshot.methods.binding import parameters_of
 
 WAYS, SHOTS, DIM = 4, 3, 24
 

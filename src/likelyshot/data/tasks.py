@@ -300,7 +300,7 @@ def _check_sizes(sizes: Ints, names: list[str], ways: int, shots: int, plan: Pla
     least = max(shots, reserved + plan.per_class if isinstance(plan, Balanced) else 0)
     short, needed = np.flatnonzero(sizes < least), f"{least} are needed ({shots}-shot, {plan.describe()})"
     smallest = sizes.argsort(kind="stable")[:ways]
-    room = (sizes[smallest] - reserved).sum()
+    room = int(sizes[smallest].sum()) - ways * reserved  # Python's integers: shots of any size get an answer
     if not len(short) and isinstance(plan, Dirichlet) and room < plan.total:
         short, needed = smallest, f"{plan.total} queries are needed and the {ways} smallest have {room}"
     if len(short):
