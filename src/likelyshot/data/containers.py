@@ -49,7 +49,8 @@ def read_document(path: str | Path, schema: type[T], *, what: str, remedy: str) 
         size = Path(path).stat().st_size
         if size > LARGEST_DOCUMENT:
             raise ValueError(f"it has {size / 1e9:.1f} GB")
-        return msgspec.json.decode(Path(path).read_bytes(), type=schema)
+        data = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf")  # a mark of UTF-8 that some editors add
+        return msgspec.json.decode(data, type=schema)
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> Path:
