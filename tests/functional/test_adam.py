@@ -65,9 +65,3 @@ def test_gradients_of_any_size_give_finite_steps():
 def test_a_gradient_that_is_not_finite_is_refused(bad):
     with pytest.raises(InputError, match="normalise"):
         adam(torch.zeros(2), lambda _: torch.tensor([0.0, bad]), 3, 0.1)
-
-
-@pytest.mark.parametrize(("steps", "learning_rate"), [(-1, 0.1), (3, 0.0), (3, -1.0), (3, float("inf"))])
-def test_nonsense_parameters_are_refused(steps, learning_rate):
-    with pytest.raises(InputError, match="steps must" if steps < 0 else "learning_rate must"):
-        adam(torch.zeros(2), slope, steps, learning_rate)

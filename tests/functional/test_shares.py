@@ -19,6 +19,9 @@ def test_shares_are_scaled_to_sum_one_even_when_huge_or_tiny():
     "bad",
     [
         "balanced",
+        None,
+        [[1.0], [1.0, 2.0]],
+        [10**400, 1, 1],
         torch.ones(4),
         torch.tensor(1.0),
         torch.tensor([1.0, -1.0, 1.0]),

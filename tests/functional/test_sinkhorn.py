@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from likelyshot.functional import sinkhorn as module
 from likelyshot.functional.sinkhorn import sinkhorn
 
 
@@ -79,18 +80,27 @@ def test_a_share_of_zero_empties_the_class_and_stays_finite():
     assert log_p.exp()[1].mean() <= 1e-6
 
 
-def test_starting_at_the_solution_takes_no_sweep():
+def test_starting_at_the_solution_takes_no_sweep(monkeypatch):
     logits, shares, start = draw(3)
     log_p, b = sinkhorn(logits, shares, start)
-    again, same = sinkhorn(logits, shares, b, sweeps=0)
+    monkeypatch.setattr(module, "MOST_SWEEPS", 0)
+    again, same = sinkhorn(logits, shares, b)
     torch.testing.assert_close(again, log_p)
     assert torch.equal(same, b)
-    assert not torch.allclose(sinkhorn(logits, shares, start, sweeps=0)[0], log_p)
+    assert not torch.allclose(sinkhorn(logits, shares, start)[0], log_p)
 
 
-def test_newton_needs_few_sweeps_where_plain_ones_need_hundreds():
+def test_no_queries_take_no_sweep(monkeypatch):
+    monkeypatch.setattr(torch.linalg, "solve", None)
+    log_p, b = sinkhorn(torch.zeros(3, 0), torch.ones(3) / 3, torch.zeros(3))
+    assert log_p.shape == (3, 0)
+    assert torch.equal(b, torch.zeros(3))
+
+
+def test_newton_needs_few_sweeps_where_plain_ones_need_hundreds(monkeypatch):
     logits, shares, start = draw(4, spread=8.0)
-    log_p, _ = sinkhorn(logits, shares, start, sweeps=15)
+    monkeypatch.setattr(module, "MOST_SWEEPS", 15)
+    log_p, _ = sinkhorn(logits, shares, start)
     assert (log_p.exp().mean(-1) - shares).abs().max() < 1e-6
     b = torch.zeros(5, 1, dtype=torch.float64)
     for _ in range(15):

@@ -117,12 +117,6 @@ def test_the_tails_are_still_ordered():
             assert scores.argmax(-1).tolist() == [1, 0, 1]
 
 
-def test_an_unknown_rule_is_refused():
-    calibration, support, labels, query, _ = task(0, 1)
-    with pytest.raises(InputError, match="did you mean 'youden'"):
-        combined(support, labels, query, n_ways=5, calibration=calibration, rule="youdn")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -10,8 +10,6 @@ from likelyshot.methods import METHODS
 from made_tasks import ragged
 
 PROTOTYPES = ("entropy_min", "tim", "alpha_tim")
-BAD = [("steps", -1), ("learning_rate", 0.0), ("learning_rate", -1.0), ("learning_rate", float("nan"))]
-BAD_TAU = [("tau", 0.0), ("tau", -1.0), ("tau", float("inf"))]
 
 
 @pytest.mark.parametrize("name", PROTOTYPES)
@@ -26,18 +24,8 @@ def test_features_may_be_left_unnormalised(name):
     method, (support, labels, query) = METHODS[name], ragged(3)
     unit = [x / x.norm(dim=-1, keepdim=True) for x in (support, query)]
     torch.testing.assert_close(
-        method(unit[0], labels, unit[1], n_ways=4, normalise=False), method(support, labels, query, n_ways=4)
+        method(unit[0], labels, unit[1], n_ways=4, steps=20, normalise=False),
+        method(support, labels, query, n_ways=4, steps=20),
     )
     with pytest.raises(InputError, match="normalise"):
         method(support * 1e200, labels, query, n_ways=4, normalise=False)
-
-
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [(name, bad) for name in (*PROTOTYPES, "baseline", "baseline_pp") for bad in BAD]
-    + [(name, bad) for name in (*PROTOTYPES, "baseline_pp") for bad in BAD_TAU]
-    + [("alpha_tim", ("alpha", value)) for value in (0.0, -2.0, float("inf"))],
-)
-def test_nonsense_parameters_are_refused(name, bad):
-    with pytest.raises(InputError, match=f"{bad[0]} must"):
-        METHODS[name](*ragged(0), n_ways=4, **dict([bad]))

@@ -7,7 +7,6 @@ from scipy.special import softmax, xlogy
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 
-from likelyshot.errors import InputError
 from likelyshot.functional.neighbours import nearest_neighbours
 from likelyshot.methods.laplacianshot import laplacianshot
 from likelyshot.methods.simpleshot import simpleshot
@@ -129,32 +128,3 @@ def test_identical_queries_queries_equal_to_support_one_query_and_two():
     np.testing.assert_allclose(
         laplacianshot(support, labels, query[:2], n_ways=4, base_mean=MEAN), oracle(support, labels, query[:2], 4)[0]
     )
-
-
-def test_twenty_ways_and_fifty_shots():
-    task = signed(4, list(range(20)) * 50, queries=(2,) * 20)
-    scores = laplacianshot(*task, n_ways=20, base_mean=MEAN)
-    np.testing.assert_allclose(scores, oracle(*task, 20)[0], rtol=1e-9)
-
-
-def test_the_support_may_be_shared_by_many_query_sets():
-    support, labels, query = signed(5, [0, 1, 2, 3])
-    queries = torch.stack([query, query.flip(0)])
-    scores = laplacianshot(support, labels, queries, n_ways=4, base_mean=MEAN)
-    torch.testing.assert_close(scores[0], laplacianshot(support, labels, query, n_ways=4, base_mean=MEAN))
-    torch.testing.assert_close(scores[1].flip(0), scores[0])
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [{"lam": -0.1}, {"lam": float("inf")}, {"neighbours": 0}, {"iterations": -1}, {"tolerance": -1e-9}],
-    ids=str,
-)
-def test_nonsense_parameters_are_refused(bad):
-    with pytest.raises(InputError, match=f"{next(iter(bad))} must .*the paper uses"):
-        laplacianshot(*signed(0, [0, 1, 2, 3]), n_ways=4, base_mean=MEAN, **bad)
-
-
-def test_a_mean_of_another_encoder_is_refused():
-    with pytest.raises(InputError, match="base mean of 8 numbers"):
-        laplacianshot(*signed(0, [0, 1, 2, 3]), n_ways=4, base_mean=MEAN[:-1])

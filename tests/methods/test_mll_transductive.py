@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from likelyshot.errors import InputError
 from likelyshot.methods.mll import mll
 from likelyshot.methods.mll_transductive import mll_transductive
 
@@ -76,16 +75,3 @@ def test_a_class_without_queries_keeps_its_prototype():
     assert len(only) > 1
     torch.testing.assert_close(after[:, 1:], before[:, 1:])
     assert not torch.allclose(after[:, 0], before[:, 0])
-
-
-def test_the_support_may_be_shared_by_many_query_sets():
-    support, labels, _ = sample(2)
-    query = torch.stack([sample(3)[2], sample(4)[2]])
-    scores = mll_transductive(support, labels, query, n_ways=4)
-    torch.testing.assert_close(scores[1], mll_transductive(support, labels, query[1], n_ways=4))
-
-
-@pytest.mark.parametrize("bad", [{"eta": -0.1}, {"eta": 1.1}, {"iterations": -1}])
-def test_nonsense_parameters_are_refused(bad):
-    with pytest.raises(InputError, match=f"{next(iter(bad))} must"):
-        mll_transductive(*sample(0), n_ways=4, **bad)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from likelyshot.errors import InputError
 from likelyshot.methods.euclidean import euclidean
 from likelyshot.methods.paddle import paddle
 
@@ -114,36 +113,3 @@ def test_a_class_that_empties_stays_finite():
     assert scores.argmax(-1).tolist() == [0] * 15
     absent = paddle(support[:2], labels[:2], query, n_ways=20, tau=1e4)
     assert absent.isfinite().all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_many_ways_shots_one_query_and_duplicates_stay_finite(dtype):
-    support, labels, query = sample(3, list(range(20)) * 50, ways=20)
-    support, query = support.to(dtype), query.to(dtype)
-    for queries in (query, query[:1], query[:1].expand(25, -1), support[:40], torch.zeros_like(query)):
-        scores = paddle(support, labels, queries, n_ways=20)
-        assert scores.shape == (len(queries), 20)
-        assert scores.dtype == dtype
-        assert scores.isfinite().all()
-    assert paddle(support, labels, support[:40], n_ways=20).argmax(-1).tolist() == labels[:40].tolist()
-
-
-def test_identical_queries_score_alike():
-    support, labels, query = sample(4, LABELS["one shot"])
-    scores = paddle(support, labels, query[:1].expand(9, -1), n_ways=4)
-    torch.testing.assert_close(scores, scores[:1].expand(9, -1))
-
-
-def test_one_support_is_shared_by_many_query_sets():
-    support, labels, _ = sample(5, LABELS["one shot"])
-    query = torch.stack([sample(6, [0])[2], sample(7, [0])[2]])
-    scores = paddle(support, labels, query, n_ways=4)
-    torch.testing.assert_close(scores[1], paddle(support, labels, query[1], n_ways=4))
-
-
-@pytest.mark.parametrize(
-    "bad", [{"lam": -1.0}, {"lam": math.inf}, {"tau": 0.0}, {"tau": math.nan}, {"iterations": -1}], ids=str
-)
-def test_nonsense_parameters_are_refused(bad):
-    with pytest.raises(InputError, match=rf"{next(iter(bad))} must .* got {next(iter(bad.values()))}: "):
-        paddle(*sample(0, LABELS["one shot"]), n_ways=4, **bad)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from likelyshot.errors import InputError
 from likelyshot.methods.protolp import protolp
 from made_tasks import skewed
 
@@ -73,7 +72,7 @@ TASKS = {
 @pytest.mark.parametrize("marginals", ["uniform", "estimated", "given"])
 def test_equals_the_algorithm(task, marginals):
     given = np.array([0.4, 0.3, 0.2, 0.1])
-    drawn = [skewed(seed, **TASKS[task]) for seed in range(3)]
+    drawn = [skewed(seed, **TASKS[task]) for seed in range(2)]
     scores = protolp(
         torch.stack([x[0] for x in drawn]),
         drawn[0][1],
@@ -83,7 +82,7 @@ def test_equals_the_algorithm(task, marginals):
         tolerance=1e-11,
     )
     shares = {"uniform": np.full(4, 0.25), "estimated": None, "given": given}[marginals]
-    for i in range(3):
+    for i in range(2):
         torch.testing.assert_close(scores[i], oracle(*drawn[i], 4, shares), rtol=1e-6, atol=1e-6)
 
 
@@ -94,11 +93,11 @@ def test_equals_the_algorithm(task, marginals):
     ids=str,
 )
 def test_the_parameters_do_what_they_say(other, marginals):
-    task = skewed(5)
-    scores = protolp(*task, n_ways=4, marginals=marginals, tolerance=1e-11, **other)
+    task, few = skewed(5), {"iterations": 5}
+    scores = protolp(*task, n_ways=4, marginals=marginals, tolerance=1e-11, **few | other)
     shares = np.full(4, 0.25) if marginals == "uniform" else None
-    torch.testing.assert_close(scores, oracle(*task, 4, shares, **other), rtol=1e-6, atol=1e-6)
-    assert not torch.allclose(scores, protolp(*task, n_ways=4, marginals=marginals, tolerance=1e-11), atol=1e-4)
+    torch.testing.assert_close(scores, oracle(*task, 4, shares, **few | other), rtol=1e-6, atol=1e-6)
+    assert not torch.allclose(scores, protolp(*task, n_ways=4, marginals=marginals, tolerance=1e-11, **few), atol=1e-4)
 
 
 def test_without_a_laplacian_labels_do_not_spread():
@@ -109,65 +108,9 @@ def test_without_a_laplacian_labels_do_not_spread():
     assert not torch.allclose(protolp(*task, n_ways=4, beta=0.1), protolp(*task, n_ways=4, beta=0.9))
 
 
-@pytest.mark.parametrize("marginals", ["uniform", "estimated"])
-def test_a_class_without_support_or_share_stays_finite(marginals):
-    task = skewed(2, shots=[2, 0, 2, 2])
-    assert protolp(*task, n_ways=4, marginals=marginals).isfinite().all()
-    scores = protolp(*task, n_ways=4, marginals=torch.tensor([1.0, 0.0, 1.0, 1.0]))
-    assert scores.isfinite().all()
-    assert (scores.argmax(-1) != 1).all()
-
-
-@pytest.mark.parametrize("marginals", ["uniform", "estimated"])
-def test_extremes_stay_finite(marginals):
-    support, labels, query = skewed(3, ways=20, shots=50, queries=21, dim=8)
-    assert protolp(support, labels, query, n_ways=20, marginals=marginals).isfinite().all()
-    support, labels, query = skewed(4)
-    same = query[:1].expand(24, -1)
-    for dtype in (torch.float32, torch.float64):
-        scores = protolp(support.to(dtype), labels, same.to(dtype), n_ways=4, marginals=marginals)
-        torch.testing.assert_close(scores, scores[:1].expand_as(scores))
-        assert scores.isfinite().all()
-    assert protolp(support, labels, query[:1], n_ways=4, marginals=marginals).isfinite().all()
-    assert protolp(support, labels, support, n_ways=4, marginals=marginals).isfinite().all()
-    zeros, none = torch.zeros_like(support), torch.zeros_like(query)
-    scores = protolp(zeros, labels, none, n_ways=4, marginals=marginals)
-    torch.testing.assert_close(scores, torch.full_like(scores, 0.25).log())
-    assert protolp(support * 1e200, labels, query * 1e-300, n_ways=4, marginals=marginals).isfinite().all()
-
-
 def test_permutations_of_a_task_cut_to_few_dimensions():
     support, labels, query = skewed(7, queries=50)
     scores = protolp(support, labels, query, n_ways=4, dim=10)
     turned = torch.randperm(50, generator=torch.Generator().manual_seed(0))
     again = protolp(support.flip(0), labels.flip(0), query[turned], n_ways=4, dim=10)
     torch.testing.assert_close(again, scores[turned], rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"lam": -1.0},
-        {"eta": 2.0},
-        {"iterations": -1},
-        {"tolerance": -1.0},
-        {"power": 0.0},
-        {"dim": 0},
-        {"gamma": -1.0},
-        {"gamma": float("inf")},
-        {"beta": 1.5},
-        {"beta": -0.5},
-        {"marginals": "given"},
-        {"marginals": torch.tensor([1.0, -1.0, 1.0, 1.0])},
-    ],
-    ids=str,
-)
-def test_nonsense_parameters_are_refused(bad):
-    with pytest.raises(InputError, match=f"{next(iter(bad))} must"):
-        protolp(*skewed(0), n_ways=4, **bad)
-
-
-def test_negative_features_are_refused():
-    support, labels, query = skewed(0)
-    with pytest.raises(InputError, match="protolp takes a power"):
-        protolp(support, labels, query - 1, n_ways=4)

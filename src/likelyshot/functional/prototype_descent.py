@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likelyshot.errors import InputError
 from likelyshot.functional.adam import adam
+from likelyshot.functional.checks import check_positive
 from likelyshot.functional.prototypes import class_means, one_hot
 from likelyshot.functional.scores import squared_distances
 
@@ -38,8 +38,7 @@ def descend_prototypes(
     tensor([[-0.1800, -1.2800],
             [-1.2800, -0.1800]])
     """
-    if not 0 < tau < math.inf:
-        raise InputError(f"tau must be a positive finite number, got {tau}: the papers use 15")
+    check_positive("tau", tau, "the papers use 15")
     n_support = support.shape[-2]
     leading = np.broadcast_shapes(support.shape[:-2], query.shape[:-2], labels.shape[:-1])
     support, query = support.expand(*leading, *support.shape[-2:]), query.expand(*leading, *query.shape[-2:])

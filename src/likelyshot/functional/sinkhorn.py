@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+MOST_SWEEPS = 1000  # a handful is usual
 LONGEST_STEP = 4.0  # of a potential, by Newton: exp(4) = 55 times the odds
 SLACK = 1e-12  # in the dual: below it, rounding would decide whether a step climbs
 
 
-def sinkhorn(
-    logits: Tensor, shares: Tensor, potentials: Tensor, *, tolerance: float = 1e-6, sweeps: int = 1000
-) -> tuple[Tensor, Tensor]:
+def sinkhorn(logits: Tensor, shares: Tensor, potentials: Tensor, *, tolerance: float = 1e-6) -> tuple[Tensor, Tensor]:
     """Scale exp(logits) so that every query sums to 1 over the classes, and every class to its share of the queries.
 
     The assignment is p_kq = softmax_k(logits_kq + b_k), with potentials b that maximise the concave dual
@@ -35,14 +34,14 @@ def sinkhorn(
     # The Hessian knows nothing of a constant in b, nor of empty classes: this makes it invertible.
     ridge = torch.full((k, k), 1 / k**2).to(logits) + SLACK * torch.eye(k).to(logits)
     log_p, dual = _assign(logits, target, b)
-    for _ in range(sweeps):
+    for _ in range(MOST_SWEEPS if q else 0):  # without queries there is nothing to share out
         p = log_p.exp()
-        mean = p.sum(-1, keepdim=True) / max(1, q)
+        mean = p.sum(-1, keepdim=True) / q
         slope = target - mean
         moving = slope.abs().amax(-2, keepdim=True) > tolerance
         if not moving.any():
             break
-        hessian = torch.diag_embed(mean.squeeze(-1)) - p @ p.transpose(-1, -2) / max(1, q) + ridge
+        hessian = torch.diag_embed(mean.squeeze(-1)) - p @ p.transpose(-1, -2) / q + ridge
         step = torch.linalg.solve(hessian, slope)
         step = step * (LONGEST_STEP / step.abs().amax(-2, keepdim=True).clamp_min(LONGEST_STEP))
         trial, trial_dual = _assign(logits, target, b + step)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
+from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
+from likelyshot.functional.checks import shown
 from likelyshot.functional.metrics import reliability_counts
 
 #: Temperatures are sought within this factor of the scores' own spread, either way.
@@ -22,10 +26,16 @@ def probabilities(scores: Tensor, temperature: float) -> Tensor:
     >>> probabilities(torch.tensor([1000.0, 1000.0, -3e38]), 1.0)
     tensor([0.5000, 0.5000, 0.0000], dtype=torch.float64)
     """
-    if not 0 < temperature < math.inf:
-        raise InputError(f"temperature must be a positive finite number, got {temperature}: try 1")
+    check_temperature(temperature, "try 1")
     scores = scores.double()
     return ((scores - scores.amax(-1, keepdim=True)) / temperature).softmax(-1)  # at worst -inf
+
+
+def check_temperature(temperature: Any, hint: str) -> None:
+    """Refuse anything but a positive finite number; unlike parameters it has the scale of the scores, which is any."""
+    number = isinstance(temperature, Real) and not isinstance(temperature, bool)
+    if not number or not 0 < temperature <= sys.float_info.max:
+        raise InputError(f"temperature must be a positive finite number, got {shown(temperature)}: {hint}")
 
 
 def fit_temperature(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import math
 
 import torch
 from torch import Tensor
 
-from likelyshot.errors import InputError
+from likelyshot.functional.checks import check_positive
 from likelyshot.functional.entropies import information_slope
 from likelyshot.functional.prototype_descent import descend_prototypes
 from likelyshot.methods.inputs import prepare
@@ -40,10 +39,9 @@ def alpha_tim(
     >>> alpha_tim(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)
     tensor([0, 0, 1])
     """
+    support, query = prepare(support, labels, query, n_ways, normalise)
     if alpha is None:
         alpha = 2.0 if support.shape[-2] < 5 * n_ways else 7.0
-    if not 0 < alpha < math.inf:
-        raise InputError(f"alpha must be a positive finite number, got {alpha}: the paper uses 2 to 7, and 1 is tim")
-    support, query = prepare(support, labels, query, n_ways, normalise)
+    check_positive("alpha", alpha, "the paper uses 2 to 7, and 1 is tim")
     slope = functools.partial(information_slope, alpha=alpha)
     return descend_prototypes(support, labels, query, n_ways, slope, tau, steps, learning_rate)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from likelyshot.errors import InputError
 from likelyshot.functional.adam import adam
+from likelyshot.functional.checks import check_positive
 from likelyshot.functional.prototypes import class_means, one_hot
 from likelyshot.functional.scores import cosines
 from likelyshot.methods.inputs import prepare
@@ -38,8 +36,7 @@ def baseline_pp(
     >>> baseline_pp(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)
     tensor([0])
     """
-    if not 0 < tau < math.inf:
-        raise InputError(f"tau must be a positive finite number, got {tau}: try 15")
+    check_positive("tau", tau, "try 15")
     rows, query = prepare(support, labels, query, n_ways, normalise=True)
     target = one_hot(labels, n_ways, rows.dtype).mT  # (..., k, s)
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
+from likelyshot.functional.checks import check_count, check_positive, check_shape
 from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
 from likelyshot.methods.inputs import centre
 
@@ -52,13 +53,9 @@ def bavardage(
     tensor([0, 1, 1])
     """
     for name, value in {"t_km": t_km, "t_vb": t_vb, "clip": clip, "alpha": alpha, "beta": beta}.items():
-        if not 0 < value < float("inf"):
-            raise InputError(
-                f"{name} must be a positive finite number, got {value}: leave it out for the published one"
-            )
+        check_positive(name, value, "leave it out for the published value")
     for name, count in {"km_iterations": km_iterations, "iterations": iterations}.items():
-        if count < 1:
-            raise InputError(f"{name} must be 1 or more, got {count}: the paper uses 5")
+        check_count(name, count, "the paper uses 5", least=1)
     support, query = centre(support, labels, query, n_ways, base_mean)
     samples, weights = join(support.double(), labels, query.double(), n_ways)
     gram = samples @ samples.transpose(-1, -2)
@@ -91,19 +88,13 @@ def scaled_gram(samples: Tensor, gram: Tensor, base_within: Tensor, clip: float)
             [ 0.0000, 25.0000]], dtype=torch.float64)
     """
     dim = samples.shape[-1]
-    if base_within.shape != (dim, dim):
-        raise InputError(
-            f"expected a within-class covariance of shape {(dim, dim)}, got {tuple(base_within.shape)}: take it from "
-            "base features of the same encoder with likelyshot.functional.covariance.within_class_covariance"
-        )
+    how = "likelyshot.functional.covariance.within_class_covariance"
+    check_shape("base_within", base_within, (dim, dim), f"make it from base features of the same encoder with {how}")
     squares = CLASS_SIZE * base_within.to(samples)
     squares.diagonal().add_(RIDGE)
     lower, failed = torch.linalg.cholesky_ex(squares)
     if failed:
-        raise InputError(
-            "base_within must be a covariance matrix, and this one is not positive semi-definite: "
-            "make it with likelyshot.functional.covariance.within_class_covariance"
-        )
+        raise InputError(f"expected base_within to be positive semi-definite, and it is not: make it with {how}")
     energy, axes = torch.linalg.eigh(gram)  # U = X' V energy^-1/2, of the directions that are there
     present = energy > RANK_TOLERANCE * energy[..., -1:]
     length = torch.where(present, energy, 0).sqrt().unsqueeze(-2)

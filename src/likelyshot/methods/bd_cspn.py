@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likelyshot.errors import InputError
+from likelyshot.functional.checks import check_not_negative
 from likelyshot.functional.normalise import l2_normalise
 from likelyshot.functional.prototypes import class_means
 from likelyshot.functional.scores import cosines
@@ -30,8 +30,7 @@ def bd_cspn(
     >>> bd_cspn(support, torch.tensor([0, 1]), query, n_ways=2, base_mean=torch.zeros(2)).argmax(-1)
     tensor([0, 0, 1])
     """
-    if not 0 <= tau < float("inf"):
-        raise InputError(f"tau must be a finite number of 0 or more, got {tau}: the paper uses 10")
+    check_not_negative("tau", tau, "the paper uses 10")
     support, query = centre(support, labels, query, n_ways, base_mean)
     leading = np.broadcast_shapes(support.shape[:-2], query.shape[:-2], labels.shape[:-1])
     support, query = (x.expand(*leading, *x.shape[-2:]) for x in (support, query))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from likelyshot.errors import InputError, nearest
+from likelyshot.errors import InputError
+from likelyshot.functional.checks import check_choice
 from likelyshot.functional.normal_cdf import normal_log_cdf
 from likelyshot.methods.calibration import Calibration, Gaussian, check_metrics
 from likelyshot.methods.cosine import cosine
 from likelyshot.methods.euclidean import euclidean
-from likelyshot.methods.inputs import prepare
+from likelyshot.methods.inputs import check_ways, prepare
 from likelyshot.methods.mll import mll
 
 
@@ -80,8 +82,9 @@ def combined(
     >>> combined(support, labels, query, n_ways=2, calibration=calibration).argmax(-1)
     tensor([0, 1, 0])
     """
-    if rule not in RULES:
-        raise InputError(f"unknown rule {rule!r}: {nearest(rule, RULES)}")
+    check_choice("rule", rule, RULES)
+    check_calibration(calibration)
+    check_ways(n_ways)
     first = support if isinstance(support, Tensor) else support[0]
     dims = (first.shape[-1],) * len(calibration.metrics)
     if not isinstance(support, Tensor):
@@ -97,6 +100,15 @@ def combined(
         normalise=calibration.normalise,
     )
     return RULES[rule](*_tails(columns, calibration.intra), *_tails(columns, calibration.cross))
+
+
+def check_calibration(calibration: Any) -> None:
+    """Refuse anything but a calibration of the combined metric."""
+    if not isinstance(calibration, Calibration):
+        raise InputError(
+            f"expected a likelyshot.Calibration, got {type(calibration).__name__}: make one with "
+            "likelyshot.calibrate(validation features, tasks), or read one with likelyshot.Calibration.load(path)"
+        )
 
 
 def _tails(columns: Tensor, gaussian: Gaussian) -> tuple[Tensor, Tensor]:

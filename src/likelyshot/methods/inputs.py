@@ -6,11 +6,21 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
+from likelyshot.functional.checks import (
+    check_count,
+    check_fraction,
+    check_not_negative,
+    check_positive,
+    check_shape,
+    check_switch,
+)
 from likelyshot.functional.normalise import NOT_FINITE, l2_normalise
 
 
 def prepare(support: Tensor, labels: Tensor, query: Tensor, n_ways: int, normalise: bool) -> tuple[Tensor, Tensor]:
     """Check that support, labels and query belong together, compute at least in float32, L2-normalise if asked."""
+    check_ways(n_ways)
+    check_switch("normalise", normalise)
     if support.ndim < 2 or query.ndim < 2 or support.shape[-1] != query.shape[-1]:
         raise InputError(
             f"expected support (..., s, d) and query (..., q, d) of one dimension d, got {tuple(support.shape)} "
@@ -39,11 +49,7 @@ def centre(
     support, query = prepare(support, labels, query, n_ways, normalise=False)
     if base_mean is None:
         return support, query
-    if base_mean.shape != support.shape[-1:]:
-        raise InputError(
-            f"expected a base mean of {support.shape[-1]} numbers, one per feature, got {tuple(base_mean.shape)}: "
-            "take it from base features of the same encoder"
-        )
+    check_shape("base_mean", base_mean, (support.shape[-1],), "take the mean of base features of the same encoder")
     base_mean = base_mean.to(support)
     return l2_normalise(support - base_mean), l2_normalise(query - base_mean)
 
@@ -69,25 +75,24 @@ def check_finite(*features: Tensor) -> None:
         raise InputError(NOT_FINITE)
 
 
+def check_ways(n_ways: int) -> None:
+    """Refuse a number of classes that is not one."""
+    check_count("n_ways", n_ways, "count the classes of the task", least=1)
+
+
 def check_lambda_max(lambda_max: float) -> None:
     """Refuse a bound on the rates that is not a positive number."""
-    if not 0 < lambda_max < float("inf"):
-        raise InputError(f"lambda_max must be a positive finite number, got {lambda_max}: the paper uses 40")
+    check_positive("lambda_max", lambda_max, "the paper uses 40")
 
 
 def check_shrinkage(shrinkage: float) -> None:
-    """Refuse a weight of the average class that is negative or no number."""
-    if not 0 <= shrinkage < float("inf"):
-        raise InputError(f"shrinkage must be 0 or a positive finite number of examples, got {shrinkage}: try 1")
+    """Refuse a weight of the average class that is negative or not a number."""
+    check_not_negative("shrinkage", shrinkage, "it counts examples, try 1")
 
 
 def check_rounds(lam: float, eta: float, iterations: int, tolerance: float) -> None:
     """Refuse parameters of PT-MAP's rounds that make no sense."""
-    if not 0 < lam < float("inf"):
-        raise InputError(f"lam must be a positive finite number, got {lam}: the paper uses 10")
-    if not 0 <= eta <= 1:
-        raise InputError(f"eta must lie in 0..1, got {eta}: the paper uses 0.2")
-    if iterations < 0:
-        raise InputError(f"iterations must be 0 or more, got {iterations}: the paper uses 20")
-    if not 0 < tolerance < 1:
-        raise InputError(f"tolerance must lie between 0 and 1, got {tolerance}: the paper's code uses 1e-6")
+    check_positive("lam", lam, "the paper uses 10", most=1000)  # beyond, the transport takes forever
+    check_fraction("eta", eta, "the paper uses 0.2")
+    check_count("iterations", iterations, "the paper uses 20")
+    check_positive("tolerance", tolerance, "the paper's code uses 1e-6", most=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from likelyshot.errors import InputError
+from likelyshot.functional.checks import check_count, check_not_negative
 from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
 from likelyshot.functional.neighbours import nearest_neighbours
 from likelyshot.methods.inputs import centre
@@ -39,14 +39,10 @@ def laplacianshot(
     >>> laplacianshot(support, torch.tensor([0, 1]), query, n_ways=2, base_mean=torch.zeros(2)).argmax(-1)
     tensor([0, 0, 0])
     """
-    if not 0 <= lam < float("inf"):
-        raise InputError(f"lam must be a finite number of 0 or more, got {lam}: the paper uses 0.1 to 1.5")
-    if neighbours < 1:
-        raise InputError(f"neighbours must be 1 or more, the query itself counts, got {neighbours}: the paper uses 3")
-    if iterations < 0:
-        raise InputError(f"iterations must be 0 or more, got {iterations}: the paper uses 20")
-    if not 0 <= tolerance < float("inf"):
-        raise InputError(f"tolerance must be a finite number of 0 or more, got {tolerance}: the paper uses 1e-6")
+    check_not_negative("lam", lam, "the paper uses 0.1 to 1.5")
+    check_count("neighbours", neighbours, "the query itself counts, and the paper uses 3", least=1)
+    check_count("iterations", iterations, "the paper uses 20")
+    check_not_negative("tolerance", tolerance, "the paper uses 1e-6")
     support, query = centre(support, labels, query, n_ways, base_mean)
     samples, weights = join(support, labels, query, n_ways)
     gram, first = samples @ samples.transpose(-1, -2), support.shape[-2]  # queries start at row `first`

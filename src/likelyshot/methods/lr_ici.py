@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
+from likelyshot.functional.checks import check_count, check_positive
 from likelyshot.functional.lasso_path import lasso_leaving_times
 from likelyshot.functional.logistic_regression import logistic_logits
 from likelyshot.functional.prototypes import one_hot
@@ -40,11 +41,9 @@ def lr_ici(
     >>> lr_ici(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)
     tensor([0, 0, 1])
     """
-    if not 0 < penalty < float("inf"):
-        raise InputError(f"penalty must be a positive finite number, got {penalty}: the paper's code uses 0.1 (C = 10)")
-    for name, value in (("dims", dims), ("per_round", per_round)):
-        if value < 1:
-            raise InputError(f"{name} must be 1 or more, got {value}: the paper uses 5")
+    check_positive("penalty", penalty, "the paper's code uses 0.1 (C = 10)")
+    check_count("dims", dims, "the paper uses 5", least=1)
+    check_count("per_round", per_round, "the paper uses 5", least=1)
     support, query = prepare(support, labels, query, n_ways, normalise)
     n_support, n_query = support.shape[-2], query.shape[-2]
     known = one_hot(labels, n_ways, torch.float64)  # (..., s, k)

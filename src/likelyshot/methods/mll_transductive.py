@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from likelyshot.errors import InputError
+from likelyshot.functional.checks import check_count, check_fraction
 from likelyshot.functional.prototypes import shrunk_means
 from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates
 from likelyshot.methods.inputs import check_lambda_max, check_non_negative, check_shrinkage, prepare
@@ -42,10 +42,8 @@ def mll_transductive(
     """
     check_lambda_max(lambda_max)
     check_shrinkage(shrinkage)
-    if not 0 <= eta <= 1:
-        raise InputError(f"eta must lie in 0..1, got {eta}: the paper uses 0.5")
-    if iterations < 0:
-        raise InputError(f"iterations must be 0 or more, got {iterations}: the paper uses 10")
+    check_fraction("eta", eta, "the paper uses 0.5")
+    check_count("iterations", iterations, "the paper uses 10")
     check_non_negative("mll_transductive", support, query)
     support, query = prepare(support, labels, query, n_ways, normalise)
     prototypes = shrunk_means(support, labels, n_ways, shrinkage)  # (..., k, d)

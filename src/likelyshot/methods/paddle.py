@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from likelyshot.errors import InputError
+from likelyshot.functional.checks import check_count, check_not_negative, check_positive
 from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
 from likelyshot.methods.inputs import prepare
 
@@ -37,12 +37,9 @@ def paddle(
     >>> paddle(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)
     tensor([0, 0, 0])
     """
-    if not 0 <= lam < float("inf"):
-        raise InputError(f"lam must be 0 or a positive finite number, got {lam}: 75 is published, for 75 queries")
-    if not 0 < tau < float("inf"):
-        raise InputError(f"tau must be a positive finite number, got {tau}: 100 suits features of unit length")
-    if iterations < 0:
-        raise InputError(f"iterations must be 0 or more, got {iterations}: 100 are customary")
+    check_not_negative("lam", lam, "the paper uses 75, for 75 queries")
+    check_positive("tau", tau, "100 suits features of unit length")
+    check_count("iterations", iterations, "100 is customary")
     support, query = prepare(support, labels, query, n_ways, normalise)
     samples, weights = join(support, labels, query, n_ways)
     gram = samples @ samples.transpose(-1, -2)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from likelyshot.errors import InputError
+from likelyshot.functional.checks import check_count, check_fraction, check_not_negative
 from likelyshot.functional.gram import move_to_means, squared_distances_to_means
 from likelyshot.functional.power import centre_units, power_transform
 from likelyshot.functional.prototypes import one_hot
@@ -24,7 +26,7 @@ def protolp(
     query: Tensor,
     *,
     n_ways: int,
-    marginals: str | Tensor = "estimated",
+    marginals: str | Tensor | Sequence[float] = "estimated",
     power: float = 0.5,
     dim: int = 40,
     lam: float = 10.0,
@@ -55,14 +57,11 @@ def protolp(
     """
     check_rounds(lam, eta, iterations, tolerance)
     check_non_negative("protolp", support, query)
-    if dim < 1:
-        raise InputError(f"dim must be 1 or more, got {dim}: the paper's code uses 40")
-    if not 0 <= gamma < float("inf"):
-        raise InputError(f"gamma must be 0 or a positive finite number, got {gamma}: the paper's code uses 1")
-    if not 0 <= beta <= 1:
-        raise InputError(f"beta must lie in 0..1, got {beta}: the paper's code uses 0.6")
-    shares = class_shares(marginals, n_ways).to(query.device)
+    check_count("dim", dim, "the paper's code uses 40", least=1)
+    check_not_negative("gamma", gamma, "the paper's code uses 1")
+    check_fraction("beta", beta, "the paper's code uses 0.6")
     support, query = prepare(support, labels, query, n_ways, normalise=False)
+    shares = class_shares(marginals, n_ways).to(query.device)
     support, query = power_transform(support, power), power_transform(query, power)
     leading = np.broadcast_shapes(support.shape[:-2], query.shape[:-2], labels.shape[:-1], shares.shape[:-1])
     samples = torch.cat([x.expand(*leading, *x.shape[-2:]) for x in (support, query)], -2)  # (..., n, d)

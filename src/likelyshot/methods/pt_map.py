@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,7 +23,7 @@ def pt_map(
     query: Tensor,
     *,
     n_ways: int,
-    marginals: str | Tensor = "uniform",
+    marginals: str | Tensor | Sequence[float] = "uniform",
     power: float = 0.5,
     lam: float = 10.0,
     eta: float = 0.2,
@@ -47,8 +49,8 @@ def pt_map(
     """
     check_rounds(lam, eta, iterations, tolerance)
     check_non_negative("pt_map", support, query)
-    shares = class_shares(marginals, n_ways).to(query.device)
     support, query = prepare(support, labels, query, n_ways, normalise=False)
+    shares = class_shares(marginals, n_ways).to(query.device)
     support = centre_units(power_transform(support, power))
     query = centre_units(power_transform(query, power))
     leading = np.broadcast_shapes(support.shape[:-2], query.shape[:-2], labels.shape[:-1], shares.shape[:-1])
