@@ -32,7 +32,7 @@ ROOMS = [
     "cli",
     "__main__",
 ]
-PENDING = {("encoders", "training")}
+PENDING = {("methods", "evaluation"), ("encoders", "training"), ("evaluation", "report")}
 
 
 def room(module: str) -> str:
@@ -91,6 +91,7 @@ def test_a_method_is_one_file_one_entry_and_one_docs_line():
         "__init__",
         "inputs",
         "calibration",
+        "signatures",
         "binding",
         "facts",
     }

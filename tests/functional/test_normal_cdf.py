@@ -51,12 +51,12 @@ def random_matrix(seed):
 
 
 def bivariate_by_mpmath(h, k, r):
-    """F and 1 - F by conditioning on the first variable, at 30 digits."""
-    with mpmath.workdps(30):
+    """F and 1 - F by conditioning on the first variable, at 20 digits."""
+    with mpmath.workdps(20):
         h, k, r = mpmath.mpf(h), mpmath.mpf(k), mpmath.mpf(r)
         deviation = mpmath.sqrt(1 - r * r)
         steps = [float(k / r + i * deviation / r) for i in (-8, -3, 0, 3, 8)]
-        cuts = sorted({-45.0, float(h), *(x for x in [*steps, *range(-45, 45, 3)] if -45 < x < h)})
+        cuts = sorted({-45.0, float(h), *(x for x in [*steps, *range(-45, 45, 5)] if -45 < x < h)})
 
         def integrate(sign):
             def joint(x):
@@ -116,9 +116,9 @@ def points(seed, n, dimensions=3, scale=2.0):
     return torch.randn(n, dimensions, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale
 
 
-@pytest.mark.parametrize("r", [-0.999, -0.6, 0.3, 0.93, 0.999])
+@pytest.mark.parametrize("r", [-0.999, 0.3, 0.93])
 def test_two_dimensions_to_relative_accuracy_in_both_tails(r):
-    z = [(0.3, -0.2), (-1.0, 1.05), (-9.0, -8.5), (-3.0, 3.1), (8.0, 9.0), (-20.0, -12.0), (10.0, -9.0)]
+    z = [(0.3, -0.2), (-9.0, -8.5), (-3.0, 3.1), (8.0, 9.0)]
     log_f, log_s = normal_log_cdf(torch.tensor(z, dtype=torch.float64), matrix(r))
     for i, point in enumerate(z):
         lower, upper = bivariate_by_mpmath(*point, r)
@@ -136,7 +136,7 @@ def test_three_dimensions_with_difficult_correlations(r):
     np.testing.assert_allclose(normal_cdf(z, matrix(*r)), expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(12))
 def test_three_dimensions_with_random_correlations(seed):
     z, r = points(seed, 2, scale=1.5), random_matrix(seed)
     expected = [trivariate_by_conditioning(h, r, epsabs=1e-11) for h in z.tolist()]
@@ -212,7 +212,7 @@ def test_the_order_of_the_variables_does_not_matter(r):
         torch.testing.assert_close(permuted, normal_cdf(z, r), rtol=0, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(
     r=st.sampled_from([*POSITIVE, *ONE_NEGATIVE[:2]]),
     z=st.lists(st.floats(-25, 25), min_size=3, max_size=3),
