@@ -57,6 +57,13 @@ every_method = pytest.mark.parametrize("name", METHODS)
 
 
 @every_method
+def test_every_parameter_is_described(name):
+    described = (inspect.getdoc(METHODS[name]) or "").partition("Args:\n")[2]
+    for key in [*needs_of(METHODS[name]), *parameters_of(METHODS[name])]:
+        assert f"    {key}: " in described
+
+
+@every_method
 def test_a_batch_is_its_tasks_one_by_one(name):
     support, labels, query = draw(0, 2, 2)
     together = method(name)(support, labels, query)

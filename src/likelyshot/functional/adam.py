@@ -19,9 +19,13 @@ def adam(start: Tensor, gradient: Callable[[Tensor], Tensor], steps: int, learni
 
     With g_t the gradient: a_t = 0.9 a_{t-1} + 0.1 g_t; v_t = 0.999 v_{t-1} + 0.001 g_t^2;
     w <- w - learning_rate a^_t / (sqrt(v^_t) + 1e-8), a^_t = a_t / (1 - 0.9^t), v^_t = v_t / (1 - 0.999^t).
-    Every number is stepped by itself, so tasks in one tensor do not touch each other. What `gradient` returns is
-    overwritten: it may be one buffer that the function fills anew every time. `start` is left as it is.
+    Every number is stepped by itself, so tasks in one tensor do not touch each other.
     Shapes: start (...), gradient (...) -> (...).
+
+    Args:
+        start: Where the descent starts; it is not changed.
+        gradient: Function from w to the gradient there. What it returns is overwritten: it may be one buffer that the
+            function fills anew every time.
 
     >>> adam(torch.tensor([4.0, 0.0]), lambda w: 2 * (w - 3), steps=1, learning_rate=0.5)
     tensor([3.5000, 0.5000])

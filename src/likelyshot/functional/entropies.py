@@ -25,8 +25,11 @@ def information_slope(log_p: Tensor, alpha: float) -> Tensor:
     H_alpha(p) = (1 - sum_k p_k^alpha) / (alpha - 1), the Tsallis entropy; Shannon's at alpha = 1. Up to a constant,
     which falls out of the softmax, dH_alpha/dp_k = -log_alpha(p_k) with log_alpha(p) = alpha (p^(alpha-1) - 1) /
     (alpha - 1), the logarithm at alpha = 1; so the slope by p_qk is (log_alpha(mean_q p_qk) - log_alpha(p_qk)) / q.
-    Finite for any alpha > 0 where all log p are, and at least log(tiny).
     Shapes: log p (..., k, q), classes before queries -> (..., k, q).
+
+    Args:
+        log_p: Log-probabilities, at least log(tiny); the slope is finite where they are.
+        alpha: Order of the entropy, above 0.
 
     >>> information_slope(torch.tensor([[0.25, 0.75], [0.75, 0.25]]).log(), alpha=2.0)
     tensor([[ 0.0938, -0.0938],

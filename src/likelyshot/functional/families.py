@@ -103,9 +103,11 @@ def fit_families(x: Tensor) -> Fits:
 def gamma_shape(gap: Tensor) -> Tensor:
     """Solve log k - digamma(k) = gap, the likelihood equation of a gamma distribution's shape k.
 
-    The gap is log mean - mean log of the values. Newton's method on 1/k (Minka 2002, "Estimating a Gamma
-    distribution"); at most 1 / LEAST_SPREAD^2.
+    Newton's method on 1/k (Minka 2002, "Estimating a Gamma distribution"); at most 1 / LEAST_SPREAD^2.
     Shapes: (...) -> (...), float64.
+
+    Args:
+        gap: Logarithm of the mean of the values, minus the mean of their logarithms.
 
     >>> k = gamma_shape(torch.tensor([0.5], dtype=torch.float64))
     >>> (k.log() - torch.digamma(k)).item()
@@ -125,9 +127,13 @@ def gamma_shape(gap: Tensor) -> Tensor:
 def weibull_shape(logs: Tensor, member: Tensor) -> Tensor:
     """Solve c (E_c[y] - E_0[y]) = 1, the likelihood equation of a Weibull distribution's shape c.
 
-    y are logarithms of the values that are members, the largest 0, and E_c weighs them by exp(c y). Newton's method on
-    the logarithm of both sides, over log c; at most that of a relative spread of LEAST_SPREAD.
+    E_c weighs the logarithms y by exp(c y). Newton's method on the logarithm of both sides, over log c; at most that of
+    a relative spread of LEAST_SPREAD.
     Shapes: logs (..., n), member (..., n) bool -> (..., 1), float64.
+
+    Args:
+        logs: Logarithms y of the values, the largest 0.
+        member: Which of the values count.
 
     >>> y = torch.tensor([-2.0, -1.0, 0.0], dtype=torch.float64)
     >>> c = weibull_shape(y, torch.ones(3, dtype=torch.bool))
@@ -158,7 +164,11 @@ def weibull_shape(logs: Tensor, member: Tensor) -> Tensor:
 def histogram(x: Tensor, width: Tensor, bins: int) -> Tensor:
     """Count values by bins of one width from 0 on; counts / (n width) is the density of the paper's eq. (1).
 
-    The last bin has what lies beyond it, too. Shapes: x (..., n) non-negative, width (...) -> (..., bins) int64.
+    Shapes: x (..., n) non-negative, width (...) -> (..., bins) int64.
+
+    Args:
+        width: Width of a bin, one number per feature.
+        bins: Number of bins; the last one also counts what lies beyond it.
 
     >>> histogram(torch.tensor([[0.0, 0.4, 0.5, 1.0]]), torch.tensor([0.5]), 2)
     tensor([[2, 2]])
@@ -175,7 +185,12 @@ def rate_test(counts: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor,
     m that of all images, phi = variance / m^2 of all images. phi is 1 for exponential features and keeps others from
     being found different for their dispersion alone (McCullagh & Nelder 1989, chapter 8), which the likelihood ratio
     does not: it finds most features of shuffled labels different.
-    Shapes: counts (c,), means and variances (c, d), the latter with denominators n_c -> statistic and p (d,), float64.
+    Shapes: counts (c,), means and variances (c, d) -> statistic and p (d,), float64.
+
+    Args:
+        counts: Number of images n_c of every class.
+        means: Mean m_c of every class and feature.
+        variances: Variance of every class and feature, with the denominator n_c.
 
     >>> counts, means = torch.tensor([50, 50]), torch.tensor([[1.0, 1.0], [1.1, 3.0]])
     >>> rate_test(counts, means, means.square())[1] < 0.01

@@ -47,6 +47,10 @@ def squared_distances_to_means(gram: Tensor, weights: Tensor) -> Tensor:
 
     Shapes: gram (..., n, n), weights (..., k, n) -> (..., k, n).
 
+    Args:
+        gram: Inner products G of the samples.
+        weights: Weights c of the samples in every mean; they need not sum to 1.
+
     >>> x = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
     >>> squared_distances_to_means(x @ x.T, torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]))
     tensor([[1., 1., 5.],
@@ -60,7 +64,13 @@ def squared_distances_to_means(gram: Tensor, weights: Tensor) -> Tensor:
 def move_to_means(weights: Tensor, known: Tensor, p: Tensor, eta: float) -> Tensor:
     """Move prototypes to the weighted mean of support and queries, m_k + eta (mean - m_k); an empty class stays.
 
-    Shapes: weights (..., k, s + q), known (..., k, s) of the support, p (..., k, q) of the queries -> (..., k, s + q).
+    Shapes: weights (..., k, s + q), known (..., k, s), p (..., k, q) -> (..., k, s + q).
+
+    Args:
+        weights: Prototypes, as weights over support and queries.
+        known: Membership of the support, 1[y = k].
+        p: Membership of the queries.
+        eta: How far the prototypes move, from 0 to 1.
 
     >>> move_to_means(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0]]), torch.tensor([[1.0]]), 0.5)
     tensor([[0.7500, 0.2500]])

@@ -19,7 +19,11 @@ def lasso_leaving_times(basis: Tensor, y: Tensor) -> Tensor:
     none becomes zero again, and the path of the zeros is complete.
     The time is j + 1 - ||r_i|| / lambda_j, j the last penalty at which gamma_i = 0: its fraction orders the samples
     that leave between the same two penalties by how close they are to leaving.
-    Shapes: basis (t, n, p), columns orthonormal or zero, y (t, n, k), both float64 -> (t, n).
+    Shapes: basis (t, n, p), y (t, n, k), both float64 -> (t, n).
+
+    Args:
+        basis: Columns that the regression uses, orthonormal or zero.
+        y: One-hot labels of the samples.
 
     >>> basis = torch.full((1, 4, 1), 0.5, dtype=torch.float64)
     >>> y = torch.tensor([[[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]], dtype=torch.float64)
@@ -54,7 +58,12 @@ def huber_regression(basis: Tensor, y: Tensor, penalty: Tensor, start: Tensor) -
     Newton's method, every task to its own convergence, steps halved until the loss falls. The Hessian is that of least
     squares weighted by w_i = min(1, penalty / ||r_i||), less the part along r_i of the samples beyond the penalty:
     a trace of it is left, so that there always is one step and it descends.
-    Shapes: basis (t, n, p), columns orthonormal or zero, y (t, n, k), penalty (t, 1, 1), start (t, p, k) -> (t, p, k).
+    Shapes: basis (t, n, p), y (t, n, k), penalty (t, 1, 1), start (t, p, k) -> (t, p, k).
+
+    Args:
+        basis: Columns of the regression, orthonormal or zero.
+        penalty: Norm of a residual at which the loss turns from quadratic to linear.
+        start: Coefficients B to start from.
 
     >>> y = torch.tensor([[[0.0], [0.2], [9.0]]], dtype=torch.float64)
     >>> basis = torch.full((1, 3, 1), 3**-0.5, dtype=torch.float64)  # a constant: the loss is that of a robust mean

@@ -16,12 +16,16 @@ def logistic_logits(x: Tensor, targets: Tensor, penalty: float) -> Tensor:
     """Fit softmax(x W + b) to the targeted samples and return the logits of all samples.
 
     Minimises sum_i CE(t_i, softmax(x_i W + b)) + penalty/2 ||W||^2: scikit-learn's LogisticRegression with
-    C = 1/penalty, the intercept b free. A sample whose targets are all zero takes no part in the fit.
+    C = 1/penalty, the intercept b free.
     Newton's method, every task to its own convergence: directions by conjugate gradients with the Hessian's
     diagonal as preconditioner, steps halved until the objective falls. Logits sum to zero over the classes.
     A class without targets has no finite intercept: the others are fitted without it, and its logit is put one
     below the lowest of theirs.
-    Shapes: x (t, n, d), targets (t, n, k) one-hot or zero, both float64 -> (t, n, k).
+    Shapes: x (t, n, d), targets (t, n, k), both float64 -> (t, n, k).
+
+    Args:
+        targets: One-hot labels; a sample whose row is zero takes no part in the fit.
+        penalty: Weight of ||W||^2 / 2, above 0.
 
     >>> x = torch.tensor([[[-1.0], [1.0], [2.0]]], dtype=torch.float64)
     >>> targets = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]], dtype=torch.float64)

@@ -47,7 +47,12 @@ def task_metrics(confusion: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def class_confusion(confusion: Tensor, classes: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
     """Add the counts of all tasks up by class: how often true class a was taken for b, and could have been.
 
-    Shapes: confusion (t, k, k), classes (t, k) of the ways -> twice (c, c), true class first.
+    Shapes: confusion (t, k, k), classes (t, k) -> twice (c, c), true class first.
+
+    Args:
+        confusion: Counts of every task, by `confusion_counts`.
+        classes: Which class each way of a task is, from 0 to n_classes - 1.
+        n_classes: Number of classes c of the whole data set.
 
     >>> wrong, chances = class_confusion(torch.tensor([[[1, 1], [0, 1]]]), torch.tensor([[2, 0]]), 3)
     >>> int(wrong[2, 0]), int(chances[2, 0]), int(chances[0, 2])

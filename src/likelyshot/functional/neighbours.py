@@ -7,11 +7,15 @@ from torch import Tensor
 
 
 def nearest_neighbours(gram: Tensor, k: int) -> Tensor:
-    """Mark the k nearest others of every vector, given the inner products of vectors of at most about unit length.
+    """Mark the k nearest others of every vector.
 
-    Shapes: gram (..., n, n) -> (..., n, n): row i holds 1 where x_j is near x_i, 0 elsewhere and on the diagonal.
     Vectors equally near up to rounding share the places left for them equally: a row always sums to k (to n - 1 where
     there are fewer others), and the order of the vectors does not matter, not even among duplicates.
+    Shapes: gram (..., n, n) -> (..., n, n): row i holds 1 where x_j is near x_i, 0 elsewhere and on the diagonal.
+
+    Args:
+        gram: Inner products of the vectors, which are of unit length or about as long.
+        k: Number of neighbours, without the vector itself.
 
     >>> x = torch.tensor([[0.0], [0.1], [0.3], [0.5]])
     >>> nearest_neighbours(x @ x.T, 1)

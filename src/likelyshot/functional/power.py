@@ -16,6 +16,9 @@ def power_transform(x: Tensor, power: float) -> Tensor:
 
     Shapes: (..., d) -> (..., d), non-negative.
 
+    Args:
+        power: Exponent, above 0 and at most 1.
+
     >>> power_transform(torch.tensor([[9.0, 16.0]]), 0.5)
     tensor([[0.6000, 0.8000]])
     """

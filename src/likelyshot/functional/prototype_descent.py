@@ -27,11 +27,17 @@ def descend_prototypes(
 ) -> Tensor:
     """Minimise the support's cross entropy plus a loss of the queries over the prototypes w by Adam, from class means.
 
-    Logits l_k(z) = -(tau/2) ||z - w_k||^2, p = softmax(l), cross entropy -mean_s log p_{s, y_s}. `query_slope` takes
-    log p of the queries (..., k, q), floored at log(tiny), to the slope of their loss by l. With G the slope of the
-    whole loss by l of all n samples Z: dl_k/dw_k = tau (z - w_k), so that the gradient is tau (G Z - (sum_n G) w).
+    Logits l_k(z) = -(tau/2) ||z - w_k||^2, p = softmax(l), cross entropy -mean_s log p_{s, y_s}. With G the slope of
+    the whole loss by l of all n samples Z: dl_k/dw_k = tau (z - w_k), so that the gradient is tau (G Z - (sum_n G) w).
     Returns the logits of the queries after the last step; without a step, the nearest prototype.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
+
+    Args:
+        query_slope: Function from log p of the queries (..., k, q), floored at log(tiny), to the slope of their loss
+            by l.
+        tau: Factor of the squared distances in the logits.
+        steps: Number of steps of Adam.
+        learning_rate: Step size of Adam.
 
     >>> support, query = torch.tensor([[0.0, 0.0], [2.0, 0.0]]), torch.tensor([[0.5, 0.0], [1.5, 0.0]])
     >>> descend_prototypes(support, torch.tensor([0, 1]), query, 2, torch.zeros_like, 1.0, 1, 0.1)

@@ -35,9 +35,12 @@ def class_means(support: Tensor, labels: Tensor, n_ways: int) -> Tensor:
 def shrunk_means(support: Tensor, labels: Tensor, n_ways: int, shrinkage: float) -> Tensor:
     """Average the support of every class together with `shrinkage` examples that look like the average class.
 
-    (n_k m_k + shrinkage m) / (n_k + shrinkage), with m the mean of the m_k; 0 are `class_means`. The mean of few
-    examples has zeros where its class has none, and is far from all queries for that: the fewer examples, the more.
+    (n_k m_k + shrinkage m) / (n_k + shrinkage), with m the mean of the m_k. The mean of few examples is zero for some
+    features that its class has, which puts it far from all queries: the fewer examples, the more so.
     Shapes: support (..., s, d), labels (..., s) or (s,) -> (..., k, d).
+
+    Args:
+        shrinkage: Number of examples of the average class; 0 gives `class_means`.
 
     >>> shrunk_means(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1]), n_ways=2, shrinkage=1.0)
     tensor([[2.5000],

@@ -49,6 +49,10 @@ def exponential_rates(means: Tensor, lambda_max: float) -> Tensor:
     Shapes: (...) -> (...). The mean is floored at 1 / lambda_max before the division: the same as clipping
     lambda (Algorithm 1, line 8), without a division by zero.
 
+    Args:
+        means: Mean of every feature, non-negative.
+        lambda_max: Largest rate, above 0.
+
     >>> exponential_rates(torch.tensor([0.5, 0.0]), lambda_max=40.0)
     tensor([ 2., 40.])
     """

@@ -16,6 +16,9 @@ def class_shares(marginals: str | Tensor | Sequence[float], n_ways: int) -> Tens
 
     Shapes: marginals "uniform", "estimated", (k,) or (..., k) -> (k,) or (..., k), in double precision.
 
+    Args:
+        marginals: "uniform", "estimated" (which start alike), or a non-negative number per class.
+
     >>> class_shares(torch.tensor([1.0, 3.0]), 2), class_shares("estimated", 2)
     (tensor([0.2500, 0.7500], dtype=torch.float64), tensor([0.5000, 0.5000], dtype=torch.float64))
     """

@@ -17,9 +17,13 @@ def sinkhorn(logits: Tensor, shares: Tensor, potentials: Tensor, *, tolerance: f
     sum_k shares_k b_k - mean_q logsumexp_k(logits_kq + b_k), whose gradient is shares_k - mean_q p_kq.
     A sweep is a step of Newton's method, which needs 2 or 3 where Sinkhorn's need hundreds; where it climbs less than
     a quarter of what its slope promises, it is Sinkhorn's instead, b_k + log shares_k - log mean_q p_kq, which always
-    climbs. Every task stops by itself, once no class is off by more than `tolerance`, as a share of the queries.
-    A share of 0 is taken as the smallest positive number.
-    Shapes: logits (..., k, q), shares (..., k), potentials (..., k) to start from -> log p (..., k, q), b (..., k).
+    climbs. Every task stops by itself.
+    Shapes: logits (..., k, q), shares (..., k), potentials (..., k) -> log p (..., k, q), b (..., k).
+
+    Args:
+        shares: Share of the queries that each class gets, summing to 1; 0 is taken as the smallest positive number.
+        potentials: Potentials b to start from, 0 or those of a similar problem.
+        tolerance: Largest error of a class's share at which a task stops.
 
     >>> logits = torch.tensor([[2.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
     >>> log_p, _ = sinkhorn(logits, torch.tensor([1 / 3, 2 / 3]), torch.zeros(2))

@@ -44,9 +44,14 @@ def fit_temperature(
     """Find the temperature under which the labels are the most probable.
 
     Minimises sum_i w_i -log softmax(scores_i / T)[y_i], and with a `default` T_0 also
-    (log T - log T_0)^2 / (2 spread^2): the mode under a log-normal prior, which few examples move little. No example
-    gives the default. Where every label has the highest score, only the prior keeps T from zero.
+    (log T - log T_0)^2 / (2 spread^2): the mode under a log-normal prior, which few examples move little.
+    Where every label has the highest score, only the prior keeps T from zero.
     Shapes: scores (n, k), labels (n,), weights (n,).
+
+    Args:
+        weights: How much each example counts, 1 by default.
+        default: Temperature T_0 that is assumed without examples; None for no prior.
+        spread: Standard deviation of log T in the prior.
 
     >>> scores, labels = torch.tensor([[3.0, 0.0], [3.0, 0.0], [3.0, 0.0], [3.0, 0.0]]), torch.tensor([0, 0, 0, 1])
     >>> round(fit_temperature(scores, labels), 3)  # three in four are right: odds of 3 at a lead of 3

@@ -25,9 +25,14 @@ def baseline(
 
     Paper: Chen et al. 2019, A closer look at few-shot classification.
     Starts at the class means, w_k = m_k and b_k = -||m_k||^2 / 2, where it is the nearest prototype; the original
-    starts at random numbers. Then `steps` steps of Adam on the whole support, w and b as one matrix on [z, 1].
+    starts at random numbers. Then Adam on the whole support, w and b as one matrix on [z, 1].
     With p = softmax(scores), the gradient is mean_s (p_s - 1[y_s = k]) [z_s, 1].
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
+
+    Args:
+        steps: Number of steps of Adam, 100 in the paper; 0 is the nearest prototype.
+        learning_rate: Step size of Adam. Ours: the paper trains by stochastic gradient descent.
+        normalise: Scale every vector to unit length first.
 
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.9, 0.1]])
     >>> baseline(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)

@@ -26,11 +26,16 @@ def baseline_pp(
     """Score by a cosine classifier trained on the support by cross entropy, tau cos(z, w_k).
 
     Paper: Chen et al. 2019, A closer look at few-shot classification.
-    Starts at the class means of unit vectors, w_k = m_k (the original at random numbers); then `steps` steps of Adam on
-    all support samples at once. With u_k = w_k / ||w_k||, p = softmax(tau cos), G = (p - 1[y = k]) / s, the gradient
-    is (tau / ||w_k||) (G Z - (sum_s G_ks cos(z_s, w_k)) u_k). A class whose mean is zero has no direction: it keeps
-    the score 0.
+    Starts at the class means of unit vectors, w_k = m_k (the original at random numbers); then Adam on all support
+    samples at once. With u_k = w_k / ||w_k||, p = softmax(tau cos), G = (p - 1[y = k]) / s, the gradient is
+    (tau / ||w_k||) (G Z - (sum_s G_ks cos(z_s, w_k)) u_k). A class whose mean is zero has no direction: it keeps the
+    score 0.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
+
+    Args:
+        tau: Factor of the cosines, in the softmax and in the scores.
+        steps: Number of steps of Adam, 100 in the paper; 0 is the cosine to the class mean.
+        learning_rate: Step size of Adam. Ours: the paper trains by stochastic gradient descent.
 
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.9, 0.1]])
     >>> baseline_pp(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)

@@ -44,8 +44,21 @@ def bavardage(
     log r_k = digamma(alpha_k) - t_vb/2 ||y - m_k||^2 - (K-1) / (2 beta_k) + constant, support fixed.
     The paper projects y on the K-1 directions between the m_k: it adds the same to all classes of a query (y - m_k
     differs between classes only within them), so that it needs no computing; only the K-1 above is left of it.
-    base_within (per image) is taken times 60, so that the published t_vb and clip hold for base classes of any size.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), base_mean (d,), base_within (d, d) -> (..., q, k).
+
+    Args:
+        base_mean: Mean vector of the base classes (d,), `likelyshot.Base.of(features).mean`; None if the features are
+            CL2N already.
+        base_within: Covariance within the base classes (d, d), `likelyshot.Base.of(features).within`. It is taken times
+            60, so that the published t_vb and clip hold for base classes of any size.
+        t_km: Factor of the squared distances in the soft k-means.
+        km_iterations: Number of rounds of the soft k-means.
+        t_vb: Precision of the Gaussians, a factor of the squared distances. With fewer than about 64 features it needs
+            a larger value than the published one, which is for hundreds.
+        iterations: Number of rounds of the variational mixture.
+        clip: Largest factor by which a direction is scaled up.
+        alpha: Prior count of every class's share: the larger, the more equal the classes.
+        beta: Prior weight that draws the means of the classes to the origin.
 
     >>> support, query = torch.tensor([[1.0, 0.2], [0.2, 1.0]]), torch.tensor([[1.0, 0.4], [0.0, 1.0], [0.1, 1.0]])
     >>> base = {"base_mean": torch.zeros(2), "base_within": 0.001 * torch.eye(2)}
@@ -81,6 +94,11 @@ def scaled_gram(samples: Tensor, gram: Tensor, base_within: Tensor, clip: float)
     in the released code. (U' S U, the spread whatever lies outside, was worse on validation classes.) Inverted, these
     are the eigenvalues of U' S^-1 U = W' W, W = L^-1 U, S = L L', so that neither matrix is inverted.
     Shapes: samples (..., n, d), gram (..., n, n), base_within (d, d), in float64 -> (..., n, n).
+
+    Args:
+        gram: Inner products of the samples.
+        base_within: Covariance within the base classes, as in `bavardage`.
+        clip: Largest factor by which a direction is scaled.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
     >>> scaled_gram(x, x @ x.T, torch.tensor([[1 / 15, 0.0], [0.0, 1e-6]], dtype=torch.float64), clip=5.0)

@@ -26,6 +26,12 @@ def bd_cspn(
     The queries that are scored are not shifted, as in the published protocol.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), base_mean (d,) -> (..., q, k).
 
+    Args:
+        base_mean: Mean vector of the base classes (d,), `likelyshot.Base.of(features).mean`; None if the features are
+            CL2N already.
+        tau: Factor of the cosines in the softmax: the larger, the more a sample's weight depends on how clearly it
+            belongs to its class. 10 in the paper; 0 weighs all samples the same.
+
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[9.0, 1.0], [8.0, 1.0], [2.0, 3.0]])
     >>> bd_cspn(support, torch.tensor([0, 1]), query, n_ways=2, base_mean=torch.zeros(2)).argmax(-1)
     tensor([0, 0, 1])

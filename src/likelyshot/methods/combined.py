@@ -32,6 +32,11 @@ def score_columns(
     """Put the scores of one to three metrics side by side, alpha = [a_euc, a_cos, a_mll] (paper eq. 7-9).
 
     Shapes: support (..., s, d) or one such per metric, query (..., q, d) likewise -> (..., q, k, n), float64.
+
+    Args:
+        metrics: Names of the metrics, of "euclidean", "cosine" and "mll", in the order of the columns.
+        lambda_max: Upper bound of the rates of MLL, as in `mll`.
+        normalise: Scale every vector to unit length first.
     """
     metrics = check_metrics(metrics)
     supports = [support] * len(metrics) if isinstance(support, Tensor) else support
@@ -73,6 +78,11 @@ def combined(
     that index which does not tie in the tails, see `RULES`.
     Shapes: support (..., s, d) or one such per metric of the calibration, labels (..., s), query likewise
     -> (..., q, k), float64.
+
+    Args:
+        calibration: Gaussians of the scores of right and of wrong (query, class) pairs, made by `likelyshot.calibrate`
+            from validation tasks of the same ways, shots and feature dimensions.
+        rule: Index that decides: "youden" (the paper's), "closest" or "concordance", see `RULES`.
 
     >>> from likelyshot.methods.calibration import fit_calibration
     >>> support, query = torch.eye(2), torch.tensor([[1.0, 0.2], [0.1, 1.0], [1.0, 0.7]])

@@ -14,8 +14,11 @@ def cosine(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, norma
 
     Paper: Gidaris & Komodakis 2018, Dynamic few-shot visual learning without forgetting.
     Also Hess & Ditzler, eq. 8, which misprints squared norms.
-    Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k). `normalise` makes every
-    support vector weigh the same in its prototype; the query's length never matters.
+    Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
+
+    Args:
+        normalise: Scale every vector to unit length first, so that all examples weigh the same in their prototype. The
+            length of a query never matters.
 
     >>> import torch
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])

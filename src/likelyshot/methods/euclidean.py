@@ -16,6 +16,9 @@ def euclidean(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, no
     Also Hess & Ditzler, eq. 7, which mixes two networks by a misprint.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
 
+    Args:
+        normalise: Scale every vector to unit length first.
+
     >>> import torch
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
     >>> euclidean(support, torch.tensor([0, 1]), query, n_ways=2)

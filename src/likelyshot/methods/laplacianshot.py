@@ -27,13 +27,21 @@ def laplacianshot(
     """Score by the log-probability of a class under a nearest-prototype cost, with neighbouring queries alike.
 
     Paper: Ziko et al. 2020, Laplacian regularized few-shot learning.
-    On CL2N features, a_qk = ||f_q - m_k||^2, and W_qp = 1 where p is one of the `neighbours` - 1 queries nearest to q
-    (the published k = 3 counts q itself; W is not symmetrised; equally near ones share the places left for them).
-    Algorithm 1: Y = softmax(-a), then Y <- softmax(-a + lam W Y), until the energy
-    E(Y) = sum_qk Y (log Y + a - lam W Y) changes by at most `tolerance` of itself, from the third update on as in the
-    published code, or after `iterations` updates. Every task stops by itself. Without the optional rectification of
-    the prototypes. The score is log Y.
+    On CL2N features, a_qk = ||f_q - m_k||^2, and W_qp = 1 where p is one of the queries nearest to q (W is not
+    symmetrised; equally near queries share the places left for them). Algorithm 1: Y = softmax(-a), then
+    Y <- softmax(-a + lam W Y), until the energy E(Y) = sum_qk Y (log Y + a - lam W Y) hardly changes. Every task stops
+    by itself. Without the optional rectification of the prototypes. The score is log Y.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), base_mean (d,) -> (..., q, k).
+
+    Args:
+        base_mean: Mean vector of the base classes (d,), `likelyshot.Base.of(features).mean`; None if the features are
+            CL2N already.
+        lam: How strongly neighbouring queries pull each other to the same class; the paper uses 0.1 to 1.5, and 0 is
+            the nearest prototype.
+        neighbours: Number of nearest queries, counting the query itself as the published code does; 3 in the paper.
+        iterations: Largest number of updates, 20 in the paper.
+        tolerance: Relative change of the energy at which a task stops, tested from the third update on as in the
+            published code.
 
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[9.0, 1.0], [8.0, 1.0], [7.0, 8.0]])
     >>> laplacianshot(support, torch.tensor([0, 1]), query, n_ways=2, base_mean=torch.zeros(2)).argmax(-1)

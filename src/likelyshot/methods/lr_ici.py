@@ -28,7 +28,7 @@ def lr_ici(
     """Score by the logits of a logistic regression on the support and all pseudo-labelled queries, credible ones first.
 
     Paper: Wang et al. 2020, Instance credibility inference for few-shot learning.
-    Logistic regression: min sum_i CE(y_i, softmax(W f_i + b)) + penalty/2 ||W||^2, penalty = 1/C, first on the support.
+    Logistic regression: min sum_i CE(y_i, softmax(W f_i + b)) + penalty/2 ||W||^2, first on the support.
     Then rounds, until all queries are taken: y_q = argmax of the logits, of all queries anew; Y = one-hot labels and
     pseudo-labels; X = first `dims` principal components of support and queries (centred, no constant column);
     H = X (X'X)^-1 X'; path of the group Lasso min 1/2 ||(I - H)(Y - gamma)||^2 + lambda sum_i ||gamma_i||_2;
@@ -36,6 +36,12 @@ def lr_ici(
     all that are left; refit on the support and all taken, with their new pseudo-labels. Scores are the last logits.
     A class without support gets no pseudo-labels: its score is one below the lowest other. All in double precision.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
+
+    Args:
+        penalty: Weight of ||W||^2 / 2, 1 / C of scikit-learn; 0.1 in the paper's code.
+        dims: Number of principal components that credibility is judged by, 5 in the paper.
+        per_round: Number of queries that a class gains in a round, 5 in the paper: the larger, the faster.
+        normalise: Scale every vector to unit length first.
 
     >>> support, query = torch.tensor([[3.0, 4.0], [4.0, 3.0]]), torch.tensor([[6.0, 8.5], [3.0, 4.1], [3.0, 2.0]])
     >>> lr_ici(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)

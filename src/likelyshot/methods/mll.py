@@ -22,9 +22,15 @@ def mll(
     """Score by the log-likelihood of independent exponential features, sum_i log lambda_ki - lambda_k . f_q.
 
     Paper: Hess & Ditzler, A maximum log-likelihood method for imbalanced few-shot learning tasks.
-    Equations 3-6 and Algorithm 1, lines 7-9: lambda_k = 1 / m_k, clipped at lambda_max. Not of the paper: `shrinkage`
-    examples that look like the average class join every class, which helps where shots are few or differ.
+    Equations 3-6 and Algorithm 1, lines 7-9: lambda_k = 1 / m_k, clipped at lambda_max.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), all non-negative -> (..., q, k).
+
+    Args:
+        lambda_max: Upper bound of the rates 1 / m_k. Without it, a feature that is zero in all examples of a class
+            would rule that class out. The paper's 40 suits vectors of unit length.
+        normalise: Scale every vector to unit length first.
+        shrinkage: Number of imaginary examples that look like the average class and join every class. Helps where
+            shots are few or differ between classes. The paper has none.
 
     >>> import torch
     >>> support, query = torch.tensor([[3.0, 4.0], [4.0, 3.0]]), torch.tensor([[6.0, 8.0]])

@@ -31,10 +31,16 @@ def mll_transductive(
     Paper: Hess & Ditzler, A maximum log-likelihood method for imbalanced few-shot learning tasks.
     Algorithm 2. Repeated: y_q = argmax of the scores; Phi_q = 1 - exp(-lambda_{y_q} f_q);
     g_k = mean over y_q = k of Phi_q f_q; m_k <- (1 - eta) m_k + eta g_k; lambda_k = 1 / m_k clipped at lambda_max.
-    A class without a query keeps its prototype; of tied classes the first takes the query; 0 iterations are `mll`; the
-    scores are those of the last prototypes.
-    `shrinkage` is that of `mll`, of the prototypes to begin with.
+    A class without a query keeps its prototype. Of tied classes the first takes the query. The scores are those of the
+    last prototypes.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), all non-negative -> (..., q, k).
+
+    Args:
+        lambda_max: Upper bound of the rates 1 / m_k, as in `mll`.
+        iterations: Number of updates of the prototypes, 10 in the paper; 0 is `mll`.
+        eta: How far an update moves a prototype towards its queries, from 0 to 1; 0.5 in the paper.
+        normalise: Scale every vector to unit length first.
+        shrinkage: As in `mll`; it acts on the prototypes before the first update.
 
     >>> support, query = torch.tensor([[3.0, 4.0], [4.0, 3.0]]), torch.tensor([[6.0, 8.5], [3.0, 4.1], [3.0, 2.0]])
     >>> mll_transductive(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)

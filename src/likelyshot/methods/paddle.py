@@ -27,11 +27,18 @@ def paddle(
     Paper: Martin et al. 2022, Towards practical few-shot query sets: transductive minimum description length inference.
     l_qk = -tau/2 ||z_q - w_k||^2 + (lam / N) v_k with N queries, w = support means and v = 0. Repeated:
     u = softmax_k(l); v_k = log(mean_q u_qk) + 1; w_k = mean of class k's support (weight 1) and all queries (u_qk).
-    The scores are l after the last update; 0 iterations are the nearest prototype. An empty class has v = log 1e-6 + 1,
-    as in the released code; one without support begins at the origin. tau is ours: the published formula has none, and
-    the released code divides raw features by their range among the queries: one that is zero in nearly all of them
-    blows up. Here z is of unit length instead; tau was chosen on the validation classes of CUB (100 to 150 are alike).
+    The scores are l after the last update. An empty class has v = log 1e-6 + 1, as in the released code; a class
+    without support begins at the origin.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
+
+    Args:
+        lam: Weight of the prior: the larger, the more queries go to the classes that already have most. 75 in the
+            paper, for 75 queries.
+        tau: Factor of the squared distances. Ours: the published formula has none, and the released code instead
+            divides raw features by their range among the queries, which blows up those that are zero in nearly all.
+            100 was chosen on the validation classes of CUB, for vectors of unit length.
+        iterations: Largest number of updates; 0 is the nearest prototype.
+        normalise: Scale every vector to unit length first.
 
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.9], [1.0, 0.7], [1.0, 0.8]])
     >>> paddle(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)

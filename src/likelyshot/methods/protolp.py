@@ -45,11 +45,20 @@ def protolp(
     support fixed by its labels Y; graph of prototypes W = Z'Z with degrees D = Z'1 and Laplacian L = I - D^-1 W;
     labels of prototypes A = (Y'Y + gamma L)^-1 Y'Y, of queries p = z A; m_k <- m_k + eta (weighted mean - m_k) with
     the weights beta p + (1 - beta) z. The scores are log z with the last prototypes.
-    `marginals` are the class shares of the queries. "estimated": z_kq = softmax_k(log share_k - lam ||f_q - m_k||^2)
-    and each round share_k = (1 + sum_q z_kq) / (k + q), which forces no class size. "uniform" (the released code),
-    or numbers known to the user: Sinkhorn makes z and p sum to q * share_k over the queries.
     A has rows that sum to 1, and so has p. With equal columns L is the released I - W D^-1.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), marginals (..., k), non-negative -> (..., q, k).
+
+    Args:
+        marginals: Shares of the classes among the queries, as in `pt_map`. "estimated" forces no class size. "uniform"
+            (the released code) or numbers that you know: Sinkhorn makes z and p sum to q * share_k over the queries.
+        power: Exponent of the features, above 0 and at most 1; 0.5 in the paper makes skewed features more Gaussian.
+        dim: Number of singular directions that are kept, 40 in the released code.
+        lam: Factor of the squared distances, 10 in the released code: the larger, the harder the assignment.
+        gamma: Weight of the graph, 1 in the released code: the larger, the further labels spread; 0 spreads none.
+        beta: Weight of the spread labels p against the assignment z, from 0 to 1; 0.6 in the released code.
+        eta: How far a round moves the prototypes, from 0 to 1; 0.2 in the released code.
+        iterations: Number of rounds; 20, where the released code has 100 (decision 7 in the docs).
+        tolerance: Largest error of a class's share at which Sinkhorn stops.
 
     >>> support, query = torch.tensor([[9.0, 1.0], [1.0, 9.0]]), torch.tensor([[7.0, 2.0], [2.0, 8.0], [8.0, 1.0]])
     >>> protolp(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)

@@ -14,8 +14,8 @@ def protonet(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int) -> 
     """Score by the negative squared distance to the prototype of raw features, -||f_q - m_k||^2.
 
     Paper: Snell et al. 2017, Prototypical networks for few-shot learning.
-    `euclidean` is the same on L2-normalised features. Squares beyond the largest number become that number, and those
-    below the smallest 0, where all classes tie.
+    `euclidean` is the same on L2-normalised features. Distances that overflow are clamped to the largest float;
+    distances that underflow become 0, so the classes tie.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
 
     >>> support, query = torch.tensor([[0.0, 1.0], [4.0, 1.0]]), torch.tensor([[1.0, 1.0]])

@@ -36,12 +36,20 @@ def pt_map(
     Features (f + 1e-6)^power, L2, minus the mean of the support or of the queries, L2. Repeated: p = Sinkhorn of
     exp(-lam ||f_q - m_k||^2) to rows of 1 and columns of q * share_k; m_k <- m_k + eta (weighted mean - m_k), over the
     queries with weights p and the support with its labels. The scores are log p with the last prototypes.
-    `marginals` are the shares: "uniform" as in the paper, numbers known to the user, or "estimated". Then
-    p_kq = softmax_k(log share_k - lam ||f_q - m_k||^2) with no constraint on the columns, and each round
-    share_k = (1 + sum_q p_kq) / (k + q): a Gaussian mixture by expectation maximisation, with a Dirichlet(2) prior.
     Only inner products matter (the paper's QR keeps them), so prototypes are weights over the samples. A class without
-    support starts at the centre, one without any weight stays; a single query is its own mean, and ties.
+    support starts at the centre, a class without any weight stays; a single query is its own mean, and ties.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), marginals (..., k), non-negative -> (..., q, k).
+
+    Args:
+        marginals: Shares of the classes among the queries: "uniform" as in the paper, numbers that you know, or
+            "estimated". Then p_kq = softmax_k(log share_k - lam ||f_q - m_k||^2) without a constraint on the columns,
+            and each round share_k = (1 + sum_q p_kq) / (k + q): a Gaussian mixture by expectation maximisation, with a
+            Dirichlet(2) prior.
+        power: Exponent of the features, above 0 and at most 1; 0.5 in the paper makes skewed features more Gaussian.
+        lam: Factor of the squared distances, 10 in the paper: the larger, the harder the assignment.
+        eta: How far a round moves the prototypes, from 0 to 1; 0.2 in the paper.
+        iterations: Number of rounds, 20 in the paper.
+        tolerance: Largest error of a class's share at which the transport stops, 1e-6 in the paper's code.
 
     >>> support, query = torch.tensor([[9.0, 1.0], [1.0, 9.0]]), torch.tensor([[7.0, 2.0], [2.0, 8.0], [8.0, 1.0]])
     >>> pt_map(support, torch.tensor([0, 1]), query, n_ways=2, marginals="estimated").argmax(-1)
