@@ -33,9 +33,9 @@ from likelyshot import (
 from likelyshot.confidence.temperature import support_temperature
 from likelyshot.functional.prototypes import class_means
 from likelyshot.methods import METHODS, facts_of
+from likelyshot.methods.binding import needs_of
 from likelyshot.methods.calibration import METRICS, fit_calibration
 from likelyshot.methods.combined import score_columns
-from likelyshot.methods.signatures import needs_of
 
 DIM = 12
 ALL = [

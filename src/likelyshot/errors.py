@@ -1,4 +1,4 @@
-"""The one exception that a user can cause."""
+"""The one exception that a user can cause, and words for its messages."""
 
 from __future__ import annotations
 
@@ -23,3 +23,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}Known: {', '.join(names)}"
+
+
+def few(names: Iterable[str]) -> str:
+    """Quote the first three names, and show if there are more.
+
+    >>> few(["a", "b", "c", "d"])
+    "'a', 'b', 'c', ..."
+    """
+    quoted = [repr(name) for name in names]
+    return ", ".join(quoted[:3] + ["..."] * (len(quoted) > 3))

@@ -31,11 +31,11 @@ from likelyshot.functional.prototypes import class_means
 from likelyshot.functional.temperature import probabilities
 from likelyshot.machine import check_device
 from likelyshot.methods import METHODS, Method, facts_of
+from likelyshot.methods.binding import check_values, needs_of, parameters_of
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
 from likelyshot.methods.facts import STATISTICS, function_of, name_of
 from likelyshot.methods.inputs import check_non_negative
-from likelyshot.methods.signatures import check_values, needs_of, parameters_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self

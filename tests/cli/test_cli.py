@@ -16,10 +16,13 @@ import torch
 from safetensors.torch import save_file
 
 from likelyshot import Calibration, Result, calibrate, sample_tasks
+from likelyshot.cli import spread
 from likelyshot.cli.display import running
+from likelyshot.cli.options import SUFFIXES
+from likelyshot.data.feature_files import READERS
 from likelyshot.data.features import Features
 from likelyshot.data.tasks import Balanced
-from likelyshot.evaluation.reproduce import PROTOCOLS
+from likelyshot.evaluation.reproduce import protocols
 from likelyshot.methods import METHODS
 
 
@@ -103,12 +106,12 @@ def test_all_methods_and_what_is_missing(run, file, features, tmp_path):
     code, out, err = run("evaluate", alone, "--method", "all", "--shots", 1, *QUICK, "--json")
     assert code == 0
     assert "simpleshot" not in {row["method"] for row in json.loads(out)}
-    assert err.replace("\n", " ").count("simpleshot is left out: simpleshot needs the mean of base features") == 1
+    assert err.replace("\n", " ").count("Skipped simpleshot: simpleshot needs the mean of base features") == 1
     signed = Features.from_arrays(features.vectors - 0.2, features.labels).save(tmp_path / "signed.safetensors")
     code, out, err = run("evaluate", signed, "--method", "all", "--shots", 1, *QUICK, "--json")
     assert code == 0
     assert {row["method"] for row in json.loads(out)} & {"mll", "pt_map", "tim"} == {"tim"}
-    assert "mll is left out: mll models features as exponential" in err.replace("\n", " ")
+    assert "Skipped mll: mll models features as exponential" in err.replace("\n", " ")
     code, out, err = run("evaluate", alone, "--method", "combined", "--shots", 1, *QUICK)
     assert (code, out) == (2, "")
     assert "--val" in err
@@ -163,15 +166,16 @@ def test_a_network_for_each_metric(run, three, tmp_path):
     for path, method in zip(three, methods, strict=False):
         alone = json.loads(run("evaluate", path, "--method", method, "--shots", 1, "--json", *QUICK)[1])
         assert rows[method] == alone[0]["mean"]
-        used = Result.load(tmp_path / f"dirichlet_1shot_{method}.json").config["features"]
+        used = Result.load(*tmp_path.glob(f"dirichlet_3way_1shot_{method}_*.json")).config["features"]
         assert [one["file"] for one in used] == [path.name]
     alone = json.loads(run("evaluate", three[2], "--method", "simpleshot", "--shots", 1, "--json", *QUICK)[1])
     assert rows["simpleshot"] == alone[0]["mean"]
-    used = Result.load(tmp_path / "dirichlet_1shot_combined.json").config
+    used = Result.load(*tmp_path.glob("dirichlet_3way_1shot_combined_*.json")).config
     assert [one["file"] for one in used["features"]] == [path.name for path in three]
     assert len(used["networks"]) == 3
     assert "Results on euclidean.safetensors + cosine.safetensors" in (tmp_path / "report.html").read_text()
-    given = ("--calibration", tmp_path / "calibration_1shot.json", "--method", "combined", "--shots", 1, "--json")
+    [calibration] = tmp_path.glob("calibration_3way_1shot_*.json")
+    given = ("--calibration", calibration, "--method", "combined", "--shots", 1, "--json")
     assert json.loads(run("evaluate", *three, *given, *QUICK)[1])[0]["mean"] == rows["combined"]
 
 
@@ -189,7 +193,8 @@ def test_networks_must_fit_the_metrics(run, three, file, tmp_path):
 def test_a_sweep_takes_the_network_of_its_method(run, three, tmp_path):
     for method, grid, files in (("cosine", "normalise=yes,no", three[1:2]), ("combined", "lambda_max=40,80", three)):
         given = ("--method", method, "--grid", grid, "--shots", 1, *QUICK, "-o", tmp_path)
-        assert run("sweep", *three, *given)[0] == 0
+        validation = [word for path in three for word in ("--val", path)] if method == "combined" else []
+        assert run("sweep", *three, *validation, *given)[0] == 0
         used = json.loads((tmp_path / "sweep.json").read_text())["config"]["features"]
         assert [one["file"] for one in used] == [path.name for path in files]
         assert {one["split"] for one in used} == {"val"}
@@ -216,11 +221,50 @@ def test_parameters_reach_the_method(run, file):
 def test_results_are_written(run, file, tmp_path):
     code, _, _ = run("evaluate", file, "-m", "mll", "combined", "--shots", 1, *QUICK, "-o", tmp_path / "out")
     assert code == 0
-    saved = Calibration.load(tmp_path / "out" / "calibration_1shot.json")
+    saved = Calibration.load(*(tmp_path / "out").glob("calibration_3way_1shot_*.json"))
     assert (saved.ways, saved.shots) == (3, 1)
-    result = Result.load(tmp_path / "out" / "dirichlet_1shot_mll.json")
+    result = Result.load(*(tmp_path / "out").glob("dirichlet_3way_1shot_mll_*.json"))
     assert len(result.accuracy) == 20
     assert json.loads((tmp_path / "out" / "evaluate.json").read_text())["rows"][0]["mean"] == result.mean
+
+
+def test_two_commands_into_one_folder_stay_apart(run, file, tmp_path):
+    for alpha in (1, 5):
+        settings = ("--alpha", alpha, "--shots", 1, *QUICK)
+        assert run("evaluate", file, "-m", "mll", "cosine", *settings, "-o", tmp_path)[0] == 0
+    stored = [Result.load(path) for path in tmp_path.glob("dirichlet_*.json")]
+    assert sorted(result.config["query"]["alpha"] for result in stored) == [1, 1, 5, 5]
+    page = (tmp_path / "report.html").read_text()
+    assert "Dirichlet(5)" in page
+    assert "Dirichlet(1)" not in page  # that was another command
+    assert run("evaluate", file, "-m", "mll", "cosine", *settings, "-o", tmp_path)[0] == 0
+    assert len(list(tmp_path.glob("dirichlet_*.json"))) == 4
+
+
+def test_the_split_under_test_is_no_validation_for_itself(run, file, tmp_path):
+    few = ("--shots", 1, "--per-class", 5, "--query", "balanced", *QUICK)
+    for command in (("evaluate", file, "--split", "val"), ("sweep", file, "--grid", "rule=youden,closest")):
+        code, _, err = run(*command, "-m", "combined", *few, "-o", tmp_path / "no")
+        assert code == 2
+        assert "combined needs score statistics of validation classes: give validation features (--val FILE)" in err
+        assert run(*command, "--val", file, "-m", "combined", *few, "-o", tmp_path)[0] == 0  # asked for
+    code, out, _ = run("evaluate", file, "--split", "val", "-m", "mll", *few, "--json")
+    assert (code, json.loads(out)[0]["temperature"]) == (0, 1.0)
+    code, out, _ = run("evaluate", file, "-m", "mll", *few, "--json")
+    assert json.loads(out)[0]["temperature"] != 1.0
+
+
+@pytest.mark.parametrize("name", ["nofile.npz", "folder/features", "NOFILE.CSV"])
+def test_a_missing_file_after_the_methods_is_not_a_method(run, name):
+    code, _, err = run("evaluate", "--method", "mll", "cosine", name, *QUICK)
+    assert code == 2
+    assert "unknown method" not in err
+    assert Path(name).name in err
+
+
+def test_values_with_separators_are_still_values():
+    assert spread(["train", "x", "--set", "a=/b", "c=/d.npz"]) == ["train", "x", "--set", "a=/b", "--set", "c=/d.npz"]
+    assert set(SUFFIXES) <= set(READERS)
 
 
 def test_sweep_writes_json_and_a_plot(run, file, tmp_path):
@@ -320,8 +364,9 @@ def bad_inputs(folder):
         "foreign": ([folder / "foreign.safetensors", *small], "foreign.safetensors"),
         "empty": ([folder / "empty.npz", *small], "empty"),
         "unwritable": ([fine, *small, "-o", folder / "locked"], "is a file"),
-        "unwritable below": ([fine, *small, "-o", "/proc/nowhere"], "name another folder"),
+        "unwritable below": ([fine, *small, "-o", "/proc/nowhere"], "choose another folder"),
         "method": ([fine, *small, "-m", "mlll"], "did you mean 'mll'"),
+        "no method": ([fine, *small, "-m", ""], "expected the name of a method"),
         "parameter": ([fine, *small, "-m", "mll", "-p", "lambda_mx=3"], "did you mean 'lambda_max'"),
         "parameter of another": ([fine, *small, "-m", "mll", "-p", "cosine.normalise=no"], "not evaluated"),
         "no equals": ([fine, *small, "-p", "lambda_max"], "NAME=VALUE"),
@@ -337,6 +382,9 @@ def bad_inputs(folder):
         "ways": ([fine, *small, "--ways", 9], "at least 9 classes"),
         "one way": ([fine, *small, "--ways", 1], "ways"),
         "shots": ([fine, *small, "--shots", 0], "shots"),
+        "many shots": ([fine, *small, "--shots", 2**70], "shots"),
+        "large seed": ([fine, *small, "--seed", 2**70], "--seed"),
+        "many queries": ([fine, *small, "--total", 2**70], "queries are needed"),
         "seed": ([fine, *small, "--seed", -1], "seed"),
         "device": ([fine, *small, "--device", "abacus"], "--device cpu"),
         "meta device": ([fine, *small, "--device", "meta"], "--device cpu"),
@@ -356,10 +404,10 @@ def _no_labels(folder, vectors):
 
 @pytest.mark.parametrize("case", [
     "nan", "infinite", "negative", "zero", "one class", "few samples", "lengths", "no labels", "missing", "folder",
-    "truncated", "foreign", "empty", "unwritable", "unwritable below", "method", "parameter", "parameter of another",
-    "no equals", "value", "bad value", "tasks", "alpha", "alpha nan", "total", "per class", "too many queries",
-    "too large a total", "ways", "one way", "shots", "seed", "device",
-    "meta device", "split", "not a number", "plan", "option",
+    "truncated", "foreign", "empty", "unwritable", "unwritable below", "method", "no method", "parameter",
+    "parameter of another", "no equals", "value", "bad value", "tasks", "alpha", "alpha nan", "total", "per class",
+    "too many queries", "too large a total", "ways", "one way", "shots", "many shots", "large seed", "many queries",
+    "seed", "device", "meta device", "split", "not a number", "plan", "option",
 ])  # fmt: skip
 def test_bad_input_is_one_sentence_and_exit_code_2(run, tmp_path, case):
     arguments, message = bad_inputs(tmp_path)[case]
@@ -377,7 +425,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2(run, tmp_path, case):
 def test_reproduce_refuses_nonsense_before_it_writes(run, tmp_path, bad):
     code, out, err = run("reproduce", *bad, "-o", tmp_path / "out")
     assert (code, out) == (2, "")
-    assert "likelyshot: " in err
+    assert "Traceback" not in err
+    assert bad[0].strip("-") in err
     assert not (tmp_path / "out").exists()
 
 
@@ -389,6 +438,7 @@ def test_reproduce_refuses_nonsense_before_it_writes(run, tmp_path, bad):
         ("lambda_max=10:1:1", "1 to 1,000 points"),
         ("lambda_mx=1,2", "did you mean 'lambda_max'"),
         ("lambda_max=a,b", "must be a number"),
+        ("lambda_max=", "NAME=FIRST:LAST:STEP"),
     ],
 )
 def test_a_bad_grid_is_refused(run, file, tmp_path, grid, message):
@@ -442,8 +492,8 @@ def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(tmp_path):
     for path in finished:
         Result.load(path)
     again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
-    assert len(json.loads(again.stdout)) == sum(len(rows) for _, rows in PROTOCOLS.values()) * 2
-    assert f"{len(finished)} finished cells" in again.stderr
+    assert len(json.loads(again.stdout)) == sum(len(rows) for _, rows in protocols(full=False).values()) * 2
+    assert f"{len(finished)} finished cells were reused" in again.stderr
     assert "other data sets and" in again.stderr
 
 

@@ -26,9 +26,9 @@ from likelyshot.confidence.temperature import (
 from likelyshot.evaluation import evaluate as evaluation
 from likelyshot.functional.temperature import calibration_error, fit_temperature, probabilities
 from likelyshot.methods import METHODS
+from likelyshot.methods.binding import needs_of
 from likelyshot.methods.calibration import fit_calibration
 from likelyshot.methods.combined import score_columns
-from likelyshot.methods.signatures import needs_of
 
 MLL, TRANSDUCTIVE = METHODS["mll"], METHODS["mll_transductive"]
 

@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import save
 
 from likelyshot.data.containers import (
-    check_facts,
     read_container,
     read_document,
     read_tensors,
@@ -144,10 +143,3 @@ def test_other_containers_are_refused(tmp_path):
     for facts in ([], {"name": "a"}, {"name": "a", "numbers": "b"}):
         write_container(path, tensors, facts, form=FORM)
         refused(path.read_bytes(), "Expected|missing")
-
-
-def test_facts_are_checked():
-    assert check_facts({"name": "a", "numbers": [1]}, Example, where="x", **TEXTS) == Example("a", [1.0])
-    for facts in ({}, {"name": "a", "numbers": None}, [], None):
-        with pytest.raises(InputError, match=r"expected an example, but x does not fit .*: make one"):
-            check_facts(facts, Example, where="x", **TEXTS)

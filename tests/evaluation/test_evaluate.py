@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from likelyshot import Balanced, Dirichlet, Features, calibrate, evaluate, sample_tasks
+from likelyshot import Balanced, Dirichlet, Features, Result, calibrate, evaluate, sample_tasks
 from likelyshot.data.features import Base
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import describe, fit_temperature
@@ -126,6 +126,44 @@ def test_a_function_of_ones_own_may_be_called_like_one_of_ours(features, tasks):
 
     mine = functools.partial(simpleshot, base_mean=torch.ones(12))
     assert evaluate(mine, features, tasks).mean == pytest.approx(evaluate(METHODS["protonet"], features, tasks).mean)
+
+
+def test_normalise_of_a_function_of_ones_own_means_what_it_says(features, tasks):
+    """Here it scales every feature; length-one vectors in its place would be other features."""
+    far = Features(features.vectors + 3, features.labels, features.classes, {})
+
+    def mll(support, labels, query, *, n_ways, normalise=True):
+        if normalise:
+            mean, spread = support.mean(-2, keepdim=True), support.std(-2, keepdim=True)
+            support, query = (support - mean) / spread, (query - mean) / spread
+        return METHODS["protonet"](support, labels, query, n_ways=n_ways)
+
+    result = evaluate(mll, far, tasks)
+    for t in range(0, len(tasks), 5):
+        scores = mll(far.vectors[tasks.support[t]], tasks.support_labels, far.vectors[tasks.query[t]], n_ways=4)
+        right = (scores.argmax(-1) == tasks.query_labels[t]).double().mean().item()
+        assert result.accuracy[t] == pytest.approx(right, abs=1e-8)
+    zero = Features(features.vectors * (features.labels > 0)[:, None], features.labels, features.classes, {})
+    evaluate(mll, zero, tasks)  # ours refuse vectors without a direction
+
+
+def test_no_tasks_are_refused(features, tasks):
+    with pytest.raises(InputError, match="expected at least one task"):
+        evaluate(METHODS["mll"], features, tasks[:0])
+    with pytest.raises(InputError, match="expected at least one task"):
+        calibrate(features, tasks[:0])
+
+
+def test_numbers_of_numpy_are_saved(features, tasks, tmp_path):
+    result = evaluate(functools.partial(METHODS["mll"], lambda_max=np.float32(40)), features, tasks)
+    assert Result.load(result.save(tmp_path / "r.json")).config["params"]["lambda_max"] == 40
+
+    def mine(support, labels, query, *, n_ways, network=None, weights=None, names=("a", 1)):
+        return METHODS["protonet"](support, labels, query, n_ways=n_ways)
+
+    result = evaluate(functools.partial(mine, network=torch.nn.ReLU(), weights=np.ones(3)), features, tasks)
+    params = Result.load(result.save(tmp_path / "r.json")).config["params"]
+    assert (params["network"], params["weights"]["shape"], params["names"]) == ("ReLU", [3], ["a", 1])
 
 
 def test_negative_features_are_refused_by_mll(features, tasks):

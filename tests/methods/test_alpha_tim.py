@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from likelyshot.methods.alpha_tim import alpha_tim
-from likelyshot.methods.signatures import parameters_of
+from likelyshot.methods.binding import parameters_of
 from likelyshot.methods.tim import tim
 from made_tasks import RAGGED, descended, ragged
 

@@ -5,9 +5,11 @@ import functools
 import pytest
 import torch
 
-from likelyshot.data.features import Base
+from likelyshot import calibrate
 from likelyshot.errors import InputError
+from likelyshot.evaluation.run import Network, Networks
 from likelyshot.methods import METHODS, binding
+from likelyshot.methods.facts import STATISTICS
 
 
 def test_parameters_and_needs_come_from_the_signatures():
@@ -30,6 +32,8 @@ def test_parameters_and_needs_come_from_the_signatures():
         ("mll_transductive", "iterations", "3", 3),
         ("combined", "rule", "closest", "closest"),
         ("combined", "metrics", "cosine, mll", ("cosine", "mll")),
+        ("pt_map", "marginals", "estimated", "estimated"),
+        ("protolp", "marginals", "0.2, 0.3,0.5", (0.2, 0.3, 0.5)),
     ],
 )
 def test_values_are_read_by_the_type_of_the_default(name, key, text, value):
@@ -44,6 +48,7 @@ def test_values_are_read_by_the_type_of_the_default(name, key, text, value):
         ("mll_transductive", "iterations", "2.5", "must be a whole number"),
         ("mll", "normalise", "maybe", "must be yes or no"),
         ("mlll", "lambda_max", "1", "did you mean 'mll'"),
+        ("pt_map", "marginals", "0.2,many", "must be a word, or numbers"),
     ],
 )
 def test_unreadable_values_are_refused(name, key, text, message):
@@ -51,33 +56,64 @@ def test_unreadable_values_are_refused(name, key, text, message):
         binding.parse(name, key, text)
 
 
-def test_binding_gives_parameters_and_statistics(validation):
-    statistics = binding.Statistics(base=Base(torch.ones(12)), validation=validation)
-    assert binding.bind("mll", {}, statistics, ways=4, shots=1) is METHODS["mll"]
-    bound = binding.bind("mll", {"lambda_max": 80.0}, statistics, ways=4, shots=1)
+def test_binding_gives_parameters_and_statistics():
+    assert binding.bind("mll", {}) is METHODS["mll"]
+    bound = binding.bind("mll", {"lambda_max": 80.0})
     assert isinstance(bound, functools.partial)
     assert bound.keywords == {"lambda_max": 80.0}
-    assert binding.bind("simpleshot", {}, statistics, ways=4, shots=1).keywords["base_mean"].shape == (12,)
-    with pytest.raises(InputError, match="bavardage needs the covariance within classes of base features"):
-        binding.bind("bavardage", {}, statistics, ways=4, shots=1)
-    whole = binding.Statistics(base=Base.of(validation))
-    assert binding.bind("bavardage", {}, whole, ways=4, shots=1).keywords["base_within"].shape == (12, 12)
-    made = binding.bind("combined", {"lambda_max": 80.0}, statistics, ways=4, shots=1).keywords["calibration"]
-    assert (made.ways, made.shots, made.lambda_max) == (4, 1, 80.0)
-    again = binding.bind("combined", {"lambda_max": 80.0}, statistics, ways=4, shots=1).keywords["calibration"]
-    assert again is made
-    given = binding.Statistics(calibration=made)
-    assert binding.bind("combined", {"rule": "closest"}, given, ways=4, shots=1).keywords["calibration"] is made
-    with pytest.raises(InputError, match="fixed by the given calibration"):
-        binding.bind("combined", {"lambda_max": 80.0}, given, ways=4, shots=1)
+    mean = torch.ones(3)
+    assert binding.bind("simpleshot", {}, {"base_mean": mean}).keywords == {"base_mean": mean}
 
 
-@pytest.mark.parametrize(("name", "missing"), [("simpleshot", "--base"), ("combined", "--val")])
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("simpleshot", "simpleshot needs the mean of base features: give base features .--base"),
+        ("bavardage", "bavardage needs the mean of base features"),
+        ("combined", "combined needs score statistics of validation classes: give validation features .--val"),
+    ],
+)
 def test_missing_statistics_are_named(name, missing):
     with pytest.raises(InputError, match=missing):
-        binding.bind(name, {}, binding.Statistics(), ways=4, shots=1)
+        binding.bind(name, {})
 
 
-def test_unknown_parameters_are_refused():
-    with pytest.raises(InputError, match="did you mean 'eta'"):
-        binding.bind("mll_transductive", {"etta": 1}, binding.Statistics(), ways=4, shots=1)
+def test_a_statistic_that_only_an_added_method_needs_is_named(monkeypatch):
+    def mine(support, labels, query, *, n_ways, prior):
+        return query
+
+    monkeypatch.setitem(METHODS, "mine", mine)
+    with pytest.raises(InputError, match="mine needs prior: give it with functools"):
+        binding.bind("mine", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("mll_transductive", {"etta": 1}, "did you mean 'eta'"),
+        ("mlll", {}, "did you mean 'mll'"),
+        ("mll", {"lambda_max": None}, "lambda_max of mll must be a number, got None: its default is 40.0"),
+        ("mll", {"lambda_max": "80"}, "must be a number"),
+        ("mll", {"lambda_max": [80]}, "must be a number"),
+        ("mll", {"lambda_max": True}, "must be a number"),
+        ("mll", {"normalise": 1}, "must be True or False"),
+        ("mll_transductive", {"iterations": 2.5}, "must be a whole number"),
+        ("alpha_tim", {"alpha": "x"}, "must be a number"),
+    ],
+)
+def test_parameters_of_another_kind_are_refused(name, params, message, features):
+    with pytest.raises(InputError, match=message):
+        binding.bind(name, params)
+    with pytest.raises(InputError, match=message):
+        Networks([Network(features)]).bind(name, params, ways=2, shots=1)
+
+
+def test_the_defaults_of_calibrate_are_those_of_combined():
+    own = binding.parameters_of(calibrate)
+    assert {key: own[key] for key in STATISTICS["calibration"].params} == STATISTICS["calibration"].params
+
+
+@pytest.mark.parametrize("names", [[""], [","], ["", " "]])
+def test_no_name_is_not_a_method(names):
+    with pytest.raises(InputError, match="expected the name of a method"):
+        binding.parse_methods(names)

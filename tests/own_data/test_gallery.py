@@ -17,7 +17,7 @@ from likelyshot.data.items import Item
 from likelyshot.errors import InputError
 from likelyshot.own_data import gallery
 from likelyshot.own_data.answers import Answers
-from likelyshot.own_data.gallery import render, write_gallery
+from likelyshot.own_data.gallery import gallery_html, write_gallery
 
 NASTY = "</title></script><script>alert(1)</script><img src=x onerror=alert(1)> & \" ' \u202e"
 
@@ -64,7 +64,7 @@ def test_cards_are_sorted_by_certainty_and_the_rejected_by_novelty():
         [False, False, False, False, False, True, True],
         [0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 3.0],
     )
-    assert shown(render(texts_of(7), answers)) == {
+    assert shown(gallery_html(texts_of(7), answers)) == {
         "c0": ["row 1", "row 3", "row 0"],
         "c1": ["row 4", "row 2"],
         "rejected": ["row 6", "row 5"],
@@ -74,11 +74,12 @@ def test_cards_are_sorted_by_certainty_and_the_rejected_by_novelty():
 @pytest.mark.parametrize(
     ("per_class", "expected"), [(1, [9]), (2, [9, 0]), (3, [9, 8, 0]), (4, [9, 8, 1, 0]), (10, None)]
 )
-def test_of_many_only_the_ends_are_shown_and_that_is_said(per_class, expected):
+def test_of_many_only_the_ends_are_shown_and_that_is_said(monkeypatch, per_class, expected):
+    monkeypatch.setattr(gallery, "PER_CLASS", per_class)
     answers = make([0.6 + i / 100 for i in range(10)])
-    html = render(texts_of(10), answers, per_class)
+    html = gallery_html(texts_of(10), answers)
     assert shown(html)["c0"] == [f"row {i}" for i in (expected or range(9, -1, -1))]
-    assert ("all are shown" in html) == (expected is None)
+    assert ("All are shown" in html) == (expected is None)
     if expected:
         assert f"{per_class} are shown" in html
         assert "Shown: the " in html
@@ -93,7 +94,7 @@ def test_a_page_stays_bounded_however_many_classes(monkeypatch):
         probabilities = chance.dirichlet([0.3] * classes, n)
         reject = chance.random(n) < rejected
         answers = Answers(names, [f"k{i}" for i in range(classes)], probabilities, reject, chance.random(n))
-        html = render(texts_of(n), answers)
+        html = gallery_html(texts_of(n), answers)
         cards = shown(html)
         assert 0 < sum(map(len, cards.values())) <= 20
         assert len(cards) == len(set(answers.best[~reject].tolist())) + bool(rejected)
@@ -103,17 +104,19 @@ def test_a_page_stays_bounded_however_many_classes(monkeypatch):
 
 def test_bars_and_counts_are_those_of_the_answers():
     answers = make([0.9, 0.8, 0.7, 0.4, 0.5], [False, False, False, False, True])
-    html = render(texts_of(5), answers)
+    html = gallery_html(texts_of(5), answers)
     rows = re.findall(
-        r'<tr><th scope="row">.*?<bdi>(\w)</bdi>.*?rect width="([\d.]+)".*?>([\d.]+)%<.*?>(\d+)</td></tr>', html
+        r'<tr><th scope="row">.*?<bdi>(\w)</bdi>.*?rect width="([\d.]+)".*?>([\d.]+) %<.*?>(\d+)</td></tr>',
+        html,
+        re.DOTALL,
     )
     assert rows == [("x", "100.00", "70.0", "3"), ("y", f"{100 * 0.3 / 0.7:.2f}", "30.0", "1")]
-    assert "5 items in 2 classes, of which 1 are rejected" in html
+    assert "5 items in 2 classes; 1 is rejected" in html
     assert '<a href="#rejected">Rejected: 1</a>' in html
 
 
 def test_a_class_that_nothing_was_taken_for_has_a_bar_but_no_section():
-    html = render(texts_of(2), make([0.9, 0.8]))
+    html = gallery_html(texts_of(2), make([0.9, 0.8]))
     assert list(shown(html)) == ["c0"]
     assert "<bdi>y</bdi>" in html
     assert 'href="#c1"' not in html
@@ -121,13 +124,13 @@ def test_a_class_that_nothing_was_taken_for_has_a_bar_but_no_section():
 
 @pytest.mark.parametrize("reject", [[True, True], [False, False]])
 def test_everything_or_nothing_can_be_rejected(reject):
-    html = render(texts_of(2), make([0.9, 0.2], reject))
+    html = gallery_html(texts_of(2), make([0.9, 0.2], reject))
     assert list(shown(html)) == (["rejected"] if reject[0] else ["c0", "c1"])
 
 
 def test_a_pile_of_nothing_makes_a_page():
     answers = Answers([], ["x"], np.empty((0, 1)), np.empty(0, bool), np.empty(0))
-    assert "0 items in 1 classes" in render([], answers)
+    assert "0 items in 1 class;" in gallery_html([], answers)
 
 
 def test_thumbnails_are_small_upright_and_inside(tmp_path):
@@ -137,7 +140,7 @@ def test_thumbnails_are_small_upright_and_inside(tmp_path):
         Image.fromarray(chance.integers(0, 255, (*size[::-1], 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
         items.append(Item(f"{i}.png", path=tmp_path / f"{i}.png"))
     told = []
-    html = render(items, make([0.9, 0.8, 0.7]), progress=told.append)
+    html = gallery_html(items, make([0.9, 0.8, 0.7]), progress=told.append)
     pictures = re.findall(r'<img src="data:image/jpeg;base64,([^"]+)" width="(\d+)" height="(\d+)" alt=""', html)
     sizes = [Image.open(io.BytesIO(base64.b64decode(data))).size for data, _, _ in pictures]
     assert sizes == [(160, 80), (4, 160), (8, 8)]
@@ -150,9 +153,9 @@ def test_what_cannot_be_read_has_a_placeholder(tmp_path):
     (tmp_path / "a.png").write_bytes(b"\x89PNG nothing")
     (tmp_path / "b.png").write_bytes(b"")
     items = [Item("a", path=tmp_path / "a.png"), Item("b", path=tmp_path / "b.png"), Item("c", path=tmp_path / "c.png")]
-    html = render([*items, Item("d")], make([0.9, 0.8, 0.7, 0.6]))
+    html = gallery_html([*items, Item("d")], make([0.9, 0.8, 0.7, 0.6]))
     kinds = re.findall(r'<div class="none">([^<]+)</div>', html)
-    assert kinds == ["damaged image", "empty file", "missing file", "no picture: only its embedding is known"]
+    assert kinds == ["damaged image", "empty file", "missing file", "no picture, only an embedding"]
 
 
 def test_names_are_text_everywhere(tmp_path):
@@ -175,12 +178,12 @@ def test_names_are_text_everywhere(tmp_path):
 
 
 def test_long_texts_are_cut():
-    html = render([Item("row 0", text="é" * 1000)], make([0.9]))
+    html = gallery_html([Item("row 0", text="é" * 1000)], make([0.9]))
     assert re.search(r'<p class="text" dir="auto">é{400}…</p>', html)
 
 
 def test_the_policy_admits_one_style_and_one_script_by_hash():
-    html = render(texts_of(1), make([0.9]))
+    html = gallery_html(texts_of(1), make([0.9]))
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)[1]
     rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split("; ")}
     for tag, rule in (("style", "style-src"), ("script", "script-src")):
@@ -196,13 +199,11 @@ def test_the_same_answers_make_the_same_page(tmp_path):
     Image.new("RGB", (300, 200), "red").save(tmp_path / "a.jpg")
     items = [Item("a", path=tmp_path / "a.jpg")] * 9
     answers = make([0.9] * 9)
-    assert render(items, answers) == render(items, answers)
+    assert gallery_html(items, answers) == gallery_html(items, answers)
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
-    with pytest.raises(InputError, match="an item for every answer"):
-        render(texts_of(2), make([0.9]))
-    with pytest.raises(InputError, match="at least one picture"):
-        render(texts_of(1), make([0.9]), 0)
+    with pytest.raises(InputError, match="one item for every answer, got 2 items and 1 answer"):
+        gallery_html(texts_of(2), make([0.9]))
     with pytest.raises(InputError, match="is a folder"):
         write_gallery(Path(tmp_path), texts_of(1), make([0.9]))

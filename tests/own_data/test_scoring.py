@@ -10,7 +10,7 @@ from likelyshot.confidence.temperature import is_transductive
 from likelyshot.data.features import Base
 from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
-from likelyshot.methods.signatures import needs_of
+from likelyshot.methods.binding import needs_of
 from likelyshot.own_data import scoring
 from likelyshot.own_data.scoring import passes, scan, scores_of
 

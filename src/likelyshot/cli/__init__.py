@@ -17,6 +17,7 @@ from likelyshot.cli.explore import explore
 from likelyshot.cli.extract import extract
 from likelyshot.cli.fit import fit
 from likelyshot.cli.list_methods import list_methods
+from likelyshot.cli.options import SUFFIXES
 from likelyshot.cli.predict import predict
 from likelyshot.cli.report import report
 from likelyshot.cli.reproduce import reproduce
@@ -53,7 +54,7 @@ def main() -> None:
 
 
 def spread(arguments: Sequence[str]) -> list[str]:
-    """Repeat the flag before every further value of an option that takes several.
+    """Repeat the flag before every further value of an option that takes several; a path ends them.
 
     >>> spread(["evaluate", "F", "--method", "mll", "cosine", "--shots", "1", "5", "--json"])
     ['evaluate', 'F', '--method', 'mll', '--method', 'cosine', '--shots', '1', '--shots', '5', '--json']
@@ -63,7 +64,7 @@ def spread(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         if argument.startswith("-") and not argument[1:].isdigit():
             option, given = (argument, False) if argument in SEVERAL else ("", False)
-        elif option and given and not Path(argument).is_file():
+        elif option and given and not _is_path(argument):
             spreaded.append(option)
         elif option and given:
             option = ""
@@ -71,6 +72,13 @@ def spread(arguments: Sequence[str]) -> list[str]:
             given = True
         spreaded.append(argument)
     return spreaded
+
+
+def _is_path(argument: str) -> bool:
+    """Tell a features file, there or not, from a method, a number or NAME=VALUE."""
+    path = Path(argument)
+    looks = "=" not in argument and (path.suffix.lower() in SUFFIXES or len(path.parts) > 1)
+    return looks or path.is_file()
 
 
 @app.callback(invoke_without_command=True)

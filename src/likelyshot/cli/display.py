@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -21,6 +21,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from likelyshot.data.results import Difference
 
 Start = Callable[[int], tuple[Callable[[int], None], Callable[[str], None]]]
 
@@ -35,6 +39,22 @@ def console(as_json: bool = False) -> Console:
 def print_json(document: Any) -> None:
     """Print one JSON document to standard output."""
     typer.echo(json.dumps(document, indent=1, allow_nan=False))
+
+
+def percent(mean: float, ci95: float) -> str:
+    """Write a fraction with its interval in percent.
+
+    >>> percent(0.8412, 0.0021)
+    '84.12 ± 0.21'
+    """
+    return f"{100 * mean:.2f} ± {100 * ci95:.2f}"
+
+
+def difference(gap: Difference | None) -> Text:
+    """Write a paired difference, coloured when its interval does not contain zero."""
+    if gap is None:
+        return Text("reference", style="dim")
+    return Text(str(gap), style=("green" if gap.mean > 0 else "red") if gap.significant else "")
 
 
 @contextlib.contextmanager

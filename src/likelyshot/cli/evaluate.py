@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-from likelyshot.cli.display import print_json, running
+from likelyshot.cli.display import difference, percent, print_json, running
 from likelyshot.cli.options import (
     AlphaOption,
     BaseOption,
@@ -36,6 +37,9 @@ from likelyshot.cli.options import (
     WaysOption,
 )
 from likelyshot.errors import InputError
+
+if TYPE_CHECKING:
+    from likelyshot.data.results import Result
 
 
 def evaluate(
@@ -64,7 +68,7 @@ def evaluate(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Any methods on any features, on the same tasks.
+    """Compare methods on the same few-shot tasks.
 
     For example:
 
@@ -76,85 +80,85 @@ def evaluate(
 
         likelyshot evaluate euclidean.safetensors cosine.safetensors mll.safetensors --method mll combined
 
-    Of three networks, each metric is scored on its own, combined on all of them, and any other method on the last.
+    With three files, each metric is scored on the features of its own network, combined on all of them, and any other
+    method on the last.
     """
     with running(as_json) as (screen, start):
-        from likelyshot.cli import inputs
-        from likelyshot.cli.tables import evaluation_table
-        from likelyshot.data.containers import write_document
         from likelyshot.data.files import output_folder
-        from likelyshot.data.results import environment
-        from likelyshot.evaluation.evaluate import evaluate as run
+        from likelyshot.data.tasks import Balanced, Dirichlet
+        from likelyshot.evaluation.run import Job, compare, read_networks, run, save_results, work
         from likelyshot.machine import check_device
-        from likelyshot.methods.binding import TEMPERATURE_TASKS, Statistics, bind
+        from likelyshot.methods import METHODS
+        from likelyshot.methods.binding import parse_methods, parse_params
         from likelyshot.methods.calibration import Calibration
-        from likelyshot.report import compare_results, load_runs, write_report_page
 
-        names, every = inputs.methods(method)
-        check_device(device)
-        params = inputs.params(names, param or [], normalise)
-        known = Calibration.load(calibration) if calibration is not None else None
-        networks = inputs.networks(
-            features,
-            split,
-            labels,
-            rectify,
-            val=val,
+        names = parse_methods(method)
+        params = parse_params(names, param or [], normalise)
+        networks = read_networks(
+            features or [],
+            split=split,
+            labels=labels,
+            rectify=rectify,
+            val=val or [],
             base=base,
+            methods=names,
             metrics=params.get("combined", {}).get("metrics"),
-            shared=Statistics(calibration=known, seed=seed, device=device),
-            names=names,
+            calibration=None if calibration is None else Calibration.load(calibration),
+            seed=seed,
+            device=check_device(device),
         )
-        plan = inputs.plan(query, alpha, total, per_class)
-        drawn = inputs.draw(networks, tasks, ways, shots, plan, seed, overlap)
+        plan = Dirichlet(total, alpha) if query is Plan.dirichlet else Balanced(per_class)
+        drawn = networks.draw(tasks, ways, shots, plan, overlap)
         if output is not None:
             output_folder(output, make=False)
-        fitting = min(TEMPERATURE_TASKS, tasks) if networks.members[-1].validation is not None else 0
-        progress, say = start(len(names) * len(drawn) * (tasks + fitting))
-        results, left_out = [], set()
-        for sample in drawn:
-            for name in names:
-                say(f"{sample.shots}-shot, {name}")
-                chosen, statistics = networks.of(name)
-                try:
-                    bound = bind(name, params[name], statistics, ways=ways, shots=sample.shots)
-                    temperature = statistics.temperature(bound, sample, progress)
-                    result = run(bound, chosen, sample, device=device, progress=progress, temperature=temperature)
-                    results.append(replace(result, config={**result.config, "networks": networks.digests}))
-                except InputError as error:
-                    if not every:
-                        raise
-                    if name not in left_out:
-                        screen.print(f"{name} is left out: {error}", style="yellow", markup=False, emoji=False)
-                    left_out.add(name)
-                    progress(tasks + fitting)
+        jobs = [Job(name, params[name], sample, f"{sample.shots}-shot, {name}") for sample in drawn for name in names]
+        progress, say = start(work(jobs, networks))
+        skipped: dict[str, InputError] = {}
+        skip = (lambda job, error: skipped.setdefault(job.method, error)) if len(names) == len(METHODS) else None
+        results = [result for _, result in run(jobs, networks, refused=skip, progress=progress, say=say)]
+        for name, error in skipped.items():
+            screen.print(f"Skipped {name}: {error}", style="yellow")
         if not results:
-            raise InputError("no method can be evaluated on these features: see above what each of them needs")
-        rows = []
-        for result in results:
-            same = [other for other in results if other.config["shots"] == result.config["shots"]]
-            gaps = {other.method: result.minus(other) for other in inputs.references(same)}
-            minus = {name: {"mean": gap.mean, "ci95": gap.ci95} for name, gap in gaps.items()}
-            rows.append({**result.row(), "minus": minus})
+            raise InputError("none of the methods can be evaluated on these features: see the reasons above")
         if output is not None:
-            folder = output_folder(output)
-            for result in results:
-                result.save(folder / f"{query.value}_{result.config['shots']}shot_{result.method}.json")
-            for shots_made, made in networks.calibrations():
-                made.save(folder / f"calibration_{shots_made}shot.json")
-            document = {"command": sys.argv[1:], "environment": environment(), "rows": rows}
-            write_document(folder / "evaluate.json", document)
             say("report")
-            found = load_runs([folder])
-            data = compare_results(found.results, found.sweeps, found.made_by)
-            write_report_page(folder / "report.html", data, command=shlex.join(["likelyshot", *sys.argv[1:]]))
+            save_results(output_folder(output), results, sys.argv[1:])
+            _write_report(output, results)
     for sample in drawn:
-        mine = [result for result in results if result.config["shots"] == sample.shots]
-        files = inputs.title([one.features for one in networks.members])
-        title = f"{files}: {ways}-way {sample.shots}-shot, {plan.describe()}, {tasks:,} tasks"
-        screen.print(evaluation_table(title, mine, inputs.references(mine)))
+        title = f"{networks.title()}: {ways}-way {sample.shots}-shot, {plan.describe()}, {tasks:,} tasks"
+        screen.print(_table(title, [result for result in results if result.config["shots"] == sample.shots]))
     if output is not None:
-        said = f"Results, configuration and report.html, a page about them: {output}"
-        screen.print(said, soft_wrap=True, markup=False, emoji=False)
+        screen.print(f"Wrote the results and report.html to {output}", soft_wrap=True)
     if as_json:
-        print_json(rows)
+        print_json(compare(results))
+
+
+def _write_report(folder: Path, results: list[Result]) -> None:
+    from likelyshot.report import compare_results, write_report_page
+
+    command = {"run": folder.name, "command": sys.argv[1:], "environment": results[0].environment}
+    page = compare_results(results, made_by=[command])
+    write_report_page(folder / "report.html", page, command=shlex.join(["likelyshot", *sys.argv[1:]]))
+
+
+def _table(title: str, results: list[Result]) -> Table:
+    """Lay out the methods of one number of shots."""
+    from likelyshot.evaluation.run import references
+
+    table = Table(title=Text(title), title_justify="left", caption_justify="left")
+    table.add_column("method")
+    others = references(results)
+    against = [f"minus {other.method}" for other in others]
+    for heading in ("accuracy, %", *against, "balanced acc., %", "macro-F1, %", "ms / task"):
+        table.add_column(heading, justify="right")
+    best = max(result.mean for result in results)
+    for result in results:
+        table.add_row(
+            result.method,
+            Text(percent(result.mean, result.ci95), style="bold" if result.mean == best else ""),
+            *(difference(None if other is result else result.minus(other)) for other in others),
+            f"{100 * result.balanced_accuracy.mean():.2f}",
+            f"{100 * result.macro_f1.mean():.2f}",
+            f"{1000 * result.seconds / len(result.accuracy):.2f}",
+        )
+    return table

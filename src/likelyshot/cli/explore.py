@@ -53,13 +53,14 @@ def explore(
         likelyshot explore F.safetensors --split val -o f.html --figures figures
     """
     with running(as_json) as (screen, start):
-        from likelyshot.cli import inputs
         from likelyshot.data.files import output_folder
+        from likelyshot.data.packaged import PACKAGED
         from likelyshot.evaluation.explore import explore as run
         from likelyshot.evaluation.explore import explore_work
+        from likelyshot.evaluation.run import read_features
         from likelyshot.report.explore_page import write_explore_figures, write_explore_page
 
-        chosen = inputs.load(features, split, labels, rectify)
+        chosen = read_features(features or PACKAGED, split=split, labels=labels, rectify=rectify)
         if output.is_dir():
             raise InputError(f"expected a file for the page, but {output} is a folder: write -o {output}/explore.html")
         output_folder(output.parent, make=False)

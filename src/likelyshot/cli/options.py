@@ -16,6 +16,8 @@ class Plan(str, Enum):
     balanced = "balanced"
 
 
+#: How the names of features files end.
+SUFFIXES = (".safetensors", ".npz", ".npy", ".csv", ".tsv", ".parquet", ".pkl", ".pickle", ".plk", ".pt", ".pth")
 KINDS = "Features: .safetensors, .npz, .npy, .csv, .tsv, .parquet, .pkl or .pt"
 FeaturesArgument = Annotated[
     Path | None, typer.Argument(help=f"{KINDS}. Without it, the packaged ones of MLL.", show_default=False)
@@ -35,7 +37,7 @@ AlphaOption = Annotated[float, typer.Option(help="Concentration of the Dirichlet
 TotalOption = Annotated[int, typer.Option(help="Queries per task, dirichlet.")]
 PerClassOption = Annotated[int, typer.Option(help="Queries per class, balanced.")]
 TasksOption = Annotated[int, typer.Option("--tasks", "-n", help="Number of tasks.")]
-SeedOption = Annotated[int, typer.Option(help="The same seed gives the same tasks.")]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Random seed: the same seed gives the same tasks.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps ...")]
 ParamOption = Annotated[
     list[str] | None,

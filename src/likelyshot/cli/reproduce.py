@@ -41,38 +41,32 @@ def reproduce(
     with running(as_json) as (screen, start):
         from likelyshot.cli.tables import reproduction_tables, sweep_table, to_markdown
         from likelyshot.data.files import write_whole
+        from likelyshot.data.results import environment
         from likelyshot.evaluation.reproduce import reproduce as run
-        from likelyshot.evaluation.reproduce import rows, total_work
+        from likelyshot.evaluation.reproduce import rows
         from likelyshot.machine import check_device
-        from likelyshot.report import compare_results, load_runs, write_report_page
+        from likelyshot.report import compare_results, write_report_page
+        from likelyshot.report.sweep_chart import draw_sweep
 
-        check_device(device)
-        progress, say = start(total_work(max(tasks, 0), full))
         done = run(
             output,
             command=sys.argv[1:],
             n_tasks=tasks,
             seed=seed,
-            device=device,
+            device=check_device(device),
             full=full,
             fresh=fresh,
-            progress=progress,
-            say=say,
+            start=start,
         )
+        draw_sweep(done.sweep, done.folder / "lambda_max.svg")
         tables = [sweep_table("MLL on the validation classes, balanced", done.sweep), *reproduction_tables(done)]
         write_whole(done.folder / "tables.md", "\n\n".join(map(to_markdown, tables)).encode() + b"\n")
-        say("report")
-        data = compare_results(list(done.results.values()), [done.sweep], load_runs([done.folder]).made_by)
+        made_by = {"run": done.folder.name, "command": sys.argv[1:], "environment": environment()}
+        data = compare_results(list(done.results.values()), [done.sweep], [made_by])
         write_report_page(done.folder / "report.html", data, command=shlex.join(["likelyshot", *sys.argv[1:]]))
     for table in tables:
         screen.print(table)
-    kept = f" ({done.reused} finished cells taken from there; --fresh computes them anew)" if done.reused else ""
-    screen.print(
-        f"Results, configuration, these tables as Markdown, and report.html, a page about it all: {done.folder}{kept}",
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
-        emoji=False,
-    )
+    reused = f"; {done.reused} finished cells were reused, --fresh computes them again" if done.reused else ""
+    screen.print(f"Wrote the results, tables.md and report.html to {done.folder}{reused}", soft_wrap=True)
     if as_json:
         print_json(rows(done.results))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -71,60 +72,48 @@ def sweep(
         likelyshot sweep -m mll_transductive --query dirichlet --grid iterations=0,1,2,5,10,20 eta=0.1:0.9:0.2
     """
     with running(as_json) as (screen, start):
-        from likelyshot.cli import inputs
         from likelyshot.cli.tables import sweep_table
         from likelyshot.data.features import splits
         from likelyshot.data.files import output_folder
+        from likelyshot.data.tasks import Balanced, Dirichlet
+        from likelyshot.evaluation.run import read_networks
         from likelyshot.evaluation.sweep import sweep as run
         from likelyshot.machine import check_device
-        from likelyshot.methods.binding import Statistics, parameters
+        from likelyshot.methods.binding import parameters, parse_grid, parse_methods, parse_params
         from likelyshot.report.sweep_chart import draw_sweep
 
-        names, _ = inputs.methods([method])
-        if len(names) != 1:
-            raise InputError(f"a sweep takes one method, got {len(names)}: choose one of {', '.join(names)}")
-        check_device(device)
-        if not grid and "lambda_max" not in parameters(names[0]):
-            known = ", ".join(parameters(names[0])) or "none"
-            raise InputError(f"expected --grid NAME=A,B,C, as {names[0]} has no lambda_max: its parameters are {known}")
-        grids = inputs.grids(names[0], grid or ["lambda_max=10:100:10"])
-        fixed = inputs.params(names, param or [], normalise)[names[0]]
-        held = not features or "val" in splits(features[0])
-        networks = inputs.networks(
-            features,
-            split or ("val" if held else None),
-            labels,
-            rectify,
-            val=val,
+        name, *others = parse_methods([method])
+        if others:
+            raise InputError(f"a sweep takes one method, got {len(others) + 1}: choose one, for example {name}")
+        if not grid and "lambda_max" not in parameters(name):
+            known = ", ".join(parameters(name)) or "none"
+            raise InputError(f"expected --grid NAME=A,B,C, as {name} has no lambda_max: its parameters are {known}")
+        values = parse_grid(name, grid or ["lambda_max=10:100:10"])
+        params = parse_params([name], param or [], normalise)[name]
+        networks = read_networks(
+            features or [],
+            split=split or ("val" if not features or "val" in splits(features[0]) else None),
+            labels=labels,
+            rectify=rectify,
+            val=val or [],
             base=base,
-            metrics=fixed.get("metrics"),
-            shared=Statistics(seed=seed, device=device),
-            names=names,
+            methods=[name],
+            metrics=params.get("metrics"),
+            seed=seed,
+            device=check_device(device),
         )
-        chosen, statistics = networks.of(names[0])
-        plan = inputs.plan(query, alpha, total, per_class)
-        drawn = inputs.draw(networks, tasks, ways, shots, plan, seed, overlap)
+        plan = Dirichlet(total, alpha) if query is Plan.dirichlet else Balanced(per_class)
+        drawn = networks.draw(tasks, ways, shots, plan, overlap)
         output_folder(output, make=False)
-        points = 1
-        for values in grids.values():
-            points *= len(values)
-        progress, say = start(points * len(drawn) * tasks)
-        say(f"{names[0]}, {' x '.join(grids)}")
-        swept = run(
-            names[0],
-            grids,
-            chosen,
-            drawn,
-            params=fixed,
-            statistics=statistics,
-            device=device,
-            progress=progress,
-        )
+        progress, say = start(math.prod(map(len, values.values())) * len(drawn) * tasks)
+        say(f"{name}, {' x '.join(values)}")
+        swept = run(name, values, networks, drawn, params=params, progress=progress)
         folder = output_folder(output)
         swept.save(folder / "sweep.json", sys.argv[1:])
         draw_sweep(swept, folder / "sweep.svg")
-    screen.print(sweep_table(f"{names[0]} on {inputs.title(chosen)}: {plan.describe()}", swept))
+    screen.print(sweep_table(f"{name} on {networks.title(name)}: {plan.describe()}", swept))
     best = ", ".join(f"{key} = {value}" for key, value in swept.best().items())
-    screen.print(f"Best over the shots: {best}. Saved: {folder}/sweep.json and sweep.svg", soft_wrap=True)
+    screen.print(f"Best, averaged over the shots: {best}", soft_wrap=True)
+    screen.print(f"Wrote sweep.json and sweep.svg to {folder}", soft_wrap=True)
     if as_json:
         print_json(list(swept.rows))

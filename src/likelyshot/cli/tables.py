@@ -9,49 +9,13 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from likelyshot.data.results import Difference, Result
+from likelyshot.cli.display import difference, percent
 from likelyshot.data.tasks import Dirichlet
 from likelyshot.evaluation import published
 from likelyshot.evaluation.reproduce import SHOTS, WAYS, Reproduction
 from likelyshot.evaluation.sweep import Sweep
 from likelyshot.methods import titles
 from likelyshot.methods.facts import STATISTICS
-
-
-def percent(mean: float, ci95: float) -> str:
-    """Write a fraction with its interval in percent.
-
-    >>> percent(0.8412, 0.0021)
-    '84.12 ± 0.21'
-    """
-    return f"{100 * mean:.2f} ± {100 * ci95:.2f}"
-
-
-def difference(found: Difference | None) -> Text:
-    """Write a paired difference, coloured when its interval leaves out zero."""
-    if found is None:
-        return Text("reference", style="dim")
-    return Text(str(found), style=("green" if found.mean > 0 else "red") if found.significant else "")
-
-
-def evaluation_table(title: str, results: Sequence[Result], references: Sequence[Result]) -> Table:
-    """Lay out the methods of one setting."""
-    table = Table(title=Text(title), title_justify="left", caption_justify="left")
-    table.add_column("method")
-    against = [f"minus {reference.method}" for reference in references]
-    for heading in ("accuracy, %", *against, "balanced acc., %", "macro-F1, %", "ms / task"):
-        table.add_column(heading, justify="right")
-    best = max(result.mean for result in results)
-    for result in results:
-        table.add_row(
-            result.method,
-            Text(percent(result.mean, result.ci95), style="bold" if result.mean == best else ""),
-            *(difference(None if other is result else result.minus(other)) for other in references),
-            f"{100 * result.balanced_accuracy.mean():.2f}",
-            f"{100 * result.macro_f1.mean():.2f}",
-            f"{1000 * result.seconds / len(result.accuracy):.2f}",
-        )
-    return table
 
 
 def to_markdown(table: Table) -> str:

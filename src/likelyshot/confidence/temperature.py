@@ -19,8 +19,8 @@ from likelyshot.errors import InputError
 from likelyshot.functional import temperature as temperatures
 from likelyshot.functional.temperature import probabilities as probabilities
 from likelyshot.methods import Method, facts_of
+from likelyshot.methods.binding import parameters_of
 from likelyshot.methods.calibration import Calibration
-from likelyshot.methods.signatures import parameters_of
 
 #: Items of the pile, drawn at random, that held-out examples join for a transductive method.
 PILE = 200

@@ -49,7 +49,8 @@ def read_document(path: str | Path, schema: type[T], *, what: str, remedy: str) 
         size = Path(path).stat().st_size
         if size > LARGEST_DOCUMENT:
             raise ValueError(f"it has {size / 1e9:.1f} GB")
-        return msgspec.json.decode(Path(path).read_bytes(), type=schema)
+        data = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf")  # a mark of UTF-8 that some editors add
+        return msgspec.json.decode(data, type=schema)
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> Path:
@@ -101,14 +102,6 @@ def read_container(
         if notes.get("digest") != _digest(tensors, notes[form]):
             raise ValueError("it is damaged: its digest does not match what it holds")
         return tensors, msgspec.json.decode(notes[form], type=schema)
-
-
-def check_facts(facts: Any, schema: type[T], *, where: str | Path, what: str, remedy: str) -> T:
-    """Convert plain facts, such as those of a container read before, to the types that `schema` asks for."""
-    try:
-        return msgspec.convert(facts, schema)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InputError(f"expected {what}, but {where} does not fit ({_reason(error)}): {remedy}") from None
 
 
 @contextmanager

@@ -12,21 +12,11 @@ from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
-from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from likelyshot.data.feature_files import (
-    FLOATS,
-    choose_split,
-    float_tensor,
-    in_order,
-    open_features,
-    plain_values,
-    read_labels,
-    reading,
-    unicode,
-)
-from likelyshot.data.files import write_whole
+from likelyshot.data.containers import write_tensors
+from likelyshot.data.feature_files import choose_split, open_features, read_labels, reading
+from likelyshot.data.values import FLOATS, check_range, float_tensor, number_classes, unicode
 from likelyshot.errors import InputError
 from likelyshot.functional.covariance import within_class_covariance
 from likelyshot.functional.normalise import rectify
@@ -36,15 +26,21 @@ from likelyshot.functional.normalise import rectify
 class Features:
     """The vectors of n images with their labels, the names of the classes, and where they came from.
 
+    Args:
+        vectors: Half, single or double precision, all finite, (n, d).
+        labels: Numbers of classes, int64, (n,).
+        classes: Names of the classes; label i has the i-th name.
+        source: What is known of their origin: encoder, dataset, split, file (without its folder), ...
+
     >>> features = Features.from_arrays([[0.0, 1.0], [2.0, 3.0]], ["dog", "cat"])
     >>> features.classes, features.labels.tolist(), features.dim
     (('cat', 'dog'), [1, 0], 2)
     """
 
-    vectors: Tensor  # (n, d), half, single or double precision, all finite
-    labels: Tensor  # (n,) int64
-    classes: tuple[str, ...]  # label i has the i-th name
-    source: Mapping[str, str]  # encoder, dataset, split, file (without its folder), ...
+    vectors: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    source: Mapping[str, str]
 
     def __post_init__(self) -> None:
         shape = tuple(self.vectors.shape)
@@ -61,10 +57,7 @@ class Features:
             raise InputError("expected text for class names and source, but got something else: use str()")
         if "classes" in self.source:
             raise InputError("expected facts of the source, but got 'classes': give the names as classes=")
-        low, high = int(self.labels.min()), int(self.labels.max())
-        if low < 0 or high >= len(self.classes):
-            known = f"a label for each of {len(self.classes)} classes, from 0"
-            raise InputError(f"expected {known}, but got {low} to {high}: name all classes, or none")
+        check_range(int(self.labels.min()), int(self.labels.max()), self.classes)
         bad = (~torch.isfinite(self.vectors)).any(1).nonzero().flatten().tolist()
         if bad:
             where = f"row {bad[0]} (class {self.classes[int(self.labels[bad[0]])]!r})"
@@ -80,41 +73,31 @@ class Features:
         classes: Iterable[str] | None = None,
         source: Mapping[str, str] | None = None,
     ) -> Features:
-        """Take arrays, tensors or lists; labels of any kind become 0, 1, ... in sorted order.
+        """Make features of arrays, tensors or lists.
 
-        With `classes`, integer labels are positions in it and other labels are names in it. Vectors of
-        integers or of Python's numbers become float32.
+        Args:
+            vectors: Numbers, (n, d). Integers and Python's numbers become float32.
+            labels: One label per vector: integers, text, or anything else that can be told apart by its text.
+            classes: Names of the classes. Integer labels are positions in it, and other labels are names in it.
+                Default: the different labels, in sorted order.
+            source: What is known of their origin.
         """
-        tensor, values = float_tensor(vectors), plain_values(labels)
-        if classes is not None:
-            names = [str(name) for name in plain_values(classes)]
-            known = {name: i for i, name in enumerate(names)}
-            if not all(isinstance(value, int) for value in values):
-                if len(known) < len(names):
-                    raise InputError("expected distinct classes, but got a name twice: use integer labels")
-                if strange := [str(value) for value in values if str(value) not in known]:
-                    raise InputError(f"expected a class name, but got {strange[0]!r}: add it to classes")
-                values = [known[str(value)] for value in values]
-        else:
-            if not all(isinstance(value, (int, float)) for value in values):
-                values = [str(value) for value in values]
-            order = in_order(set(values))
-            names, place = [str(value) for value in order], {value: i for i, value in enumerate(order)}
-            values = [place[value] for value in values]
-        try:
-            ids = torch.tensor(values, dtype=torch.int64, device=tensor.device)
-        except (RuntimeError, OverflowError, ValueError):
-            raise InputError("expected labels of 64 bits, but got larger: number classes from 0") from None
-        return cls(tensor, ids, tuple(names), dict(source or {}))
+        tensor = float_tensor(vectors)
+        numbers, names = number_classes(labels, classes)
+        return cls(tensor, torch.tensor(numbers, dtype=torch.int64, device=tensor.device), names, dict(source or {}))
 
     @classmethod
     def load(
         cls, path: str | Path, *, split: str | None = None, labels: str | Path | ArrayLike | None = None
     ) -> Features:
-        """Read safetensors, npz, npy, csv, tsv, parquet, pkl (plain data only) or pt.
+        """Read features from a file.
 
-        Without `split` it reads the only split, or "test" among several; `source["split"]` says which.
-        `labels` (an array, or a file: npy, or text with one label per line) stand in for those of the file.
+        Args:
+            path: A file in safetensors, npz, npy, csv, tsv, parquet, jsonl, pkl (plain data only) or pt.
+            split: Name of a split in the file. Default: the only one, or "test" among several; `source["split"]` says
+                which.
+            labels: Labels to use instead of those in the file: an array, or a file (npy, or text with one label per
+                line).
         """
         path = Path(path)
         with reading(path):
@@ -124,15 +107,13 @@ class Features:
             given: Any = part.labels if labels is None else labels
             if given is None:
                 raise InputError(f"expected {part.expected}, but found no labels: add them, or give labels=")
-            given = read_labels(Path(given)) if isinstance(given, (str, Path)) else given
             source = {**part.source, **({"split": name} if name else {}), "file": unicode(path.name)}
-            return cls.from_arrays(part.vectors, given, classes=part.classes, source=source)
+            return cls.from_arrays(part.vectors, read_labels(given), classes=part.classes, source=source)
 
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file, whole or not at all."""
-        tensors = {"features": self.vectors.contiguous(), "labels": self.labels.contiguous()}
-        metadata = {**self.source, "classes": json.dumps(self.classes)}
-        return write_whole(path, safetensors_bytes(tensors, metadata))
+        tensors = {"features": self.vectors, "labels": self.labels}
+        return write_tensors(path, tensors, {**self.source, "classes": json.dumps(self.classes)})
 
     @cached_property
     def digest(self) -> str:
@@ -170,10 +151,15 @@ def splits(path: str | Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """What methods take from the base classes."""
+    """What methods take from the base classes.
 
-    mean: Tensor  # (d,) float32
-    spread: Tensor | Features | None = None  # the covariance within classes (d, d), or what it follows from
+    Args:
+        mean: Mean of the vectors, float32, (d,).
+        spread: Covariance within the classes, (d, d), or the features to compute it from. None if it is not known.
+    """
+
+    mean: Tensor
+    spread: Tensor | Features | None = None
 
     def __post_init__(self) -> None:
         for name, tensor, axes in (("mean", self.mean, 1), ("covariance", self.spread, 2)):
@@ -181,7 +167,9 @@ class Base:
                 fits = tensor.shape == axes * self.mean.shape[:1]
                 if not fits or not tensor.isfinite().all():
                     got = "infinity or NaN" if fits else str(tuple(tensor.shape))
-                    raise InputError(f"expected a finite {name} with {axes} axes, but got {got}: mend the base split")
+                    raise InputError(
+                        f"expected a finite {name} with {axes} axes, but got {got}: compute the base statistics again"
+                    )
 
     @cached_property
     def within(self) -> Tensor | None:
@@ -197,9 +185,11 @@ class Base:
 
     @classmethod
     def load(cls, path: str | Path, *, rectify: bool = False) -> Base | None:
-        """Find those of split "train" or "base", stored or computed; None without such a split.
+        """Read the statistics of the split "train" or "base", or compute them; None without such a split.
 
-        With `rectify`, those of rectified features, which stored ones are not.
+        Args:
+            path: A file of features.
+            rectify: Whether to compute those of rectified features, even if there are stored ones, which are not.
         """
         path = Path(path)
         with reading(path):
@@ -209,8 +199,8 @@ class Base:
                 if "mean" in stored:
                     within = float_tensor(stored["within"]()).float() if "within" in stored else None
                     return cls(float_tensor(stored["mean"]()).float(), within)
-            held = next((split for split in ("train", "base") if split in file.parts), None)
-        if held is None:
+            base = next((split for split in ("train", "base") if split in file.parts), None)
+        if base is None:
             return None
-        features = Features.load(path, split=held)
+        features = Features.load(path, split=base)
         return cls.of(features.rectified() if rectify else features)

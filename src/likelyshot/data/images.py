@@ -45,8 +45,8 @@ class ImageError(InputError):
 
     def __init__(self, kind: str, detail: str = "", name: str = "") -> None:
         self.kind, self.detail = kind, detail
-        what = f"{kind} ({detail})" if detail else kind
-        super().__init__(f"expected an image, but {name or 'it'} is no use, {what}: mend it, or leave it out")
+        what = f"{kind}, {detail}" if detail else kind
+        super().__init__(f"cannot read {name or 'the image'} ({what}): repair or remove it")
 
 
 def find_images(folder: str | Path) -> tuple[list[Path], list[Problem]]:
@@ -107,7 +107,7 @@ def _wrong(path: Path, inside: str) -> tuple[str, str] | None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file that is to be an image; raise ImageError if it is empty, too large or not to be read."""
+    """Read a file that is to be an image; raise ImageError if it is empty, too large or unreadable."""
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode):  # a pipe would wait for ever

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likelyshot.data.containers import Count, check_facts, read_container, write_container
+from likelyshot.data.containers import Count, read_container, write_container
+from likelyshot.data.schema import convert
 from likelyshot.errors import InputError
 
 BLOCK = 256  # tasks drawn from one random stream; another value gives other tasks
@@ -116,8 +117,7 @@ class Tasks:
         wrong_way = (self.query_labels < 0) | (self.query_labels >= self.ways)
         if wrong_way.any() or (self.support < 0).any() or (self.query < 0).any():
             raise InputError(f"expected rows from 0 and ways below {self.ways} in tasks: sample them again")
-        texts = {"what": "a configuration of tasks", "where": "this one", "remedy": "sample them again"}
-        config = check_facts(self.config, _Config, **texts)
+        config = convert(_Config, self.config, "the configuration of the tasks")
         if not len(range(*config.range)) == config.n_tasks == len(self):
             raise InputError(f"expected a range of {len(self)} tasks, but got {config.range}: sample them again")
 
@@ -300,7 +300,7 @@ def _check_sizes(sizes: Ints, names: list[str], ways: int, shots: int, plan: Pla
     least = max(shots, reserved + plan.per_class if isinstance(plan, Balanced) else 0)
     short, needed = np.flatnonzero(sizes < least), f"{least} are needed ({shots}-shot, {plan.describe()})"
     smallest = sizes.argsort(kind="stable")[:ways]
-    room = (sizes[smallest] - reserved).sum()
+    room = int(sizes[smallest].sum()) - ways * reserved  # Python's integers: shots of any size get an answer
     if not len(short) and isinstance(plan, Dirichlet) and room < plan.total:
         short, needed = smallest, f"{plan.total} queries are needed and the {ways} smallest have {room}"
     if len(short):

@@ -11,7 +11,8 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from likelyshot.data.containers import check_facts, read_container, write_container
+from likelyshot.data.containers import read_container, write_container
+from likelyshot.data.schema import convert
 from likelyshot.encoders import networks as encoders
 from likelyshot.encoders.networks.blocks import Encoder
 from likelyshot.errors import InputError
@@ -44,7 +45,7 @@ class Checkpoint:
 
     def facts_as(self, schema: type[T]) -> T:
         """Give the facts as the types that a msgspec schema asks for, or raise InputError."""
-        return check_facts(self.facts, schema, where=self.where, what=WHAT, remedy=REMEDY)
+        return convert(schema, self.facts, self.where)
 
 
 class _Described(msgspec.Struct):

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from likelyshot.data.datasets import ImageSet, cached, decoded, open_images, report
+from likelyshot.data.datasets import ImageSet, cached, decoded, open_images, refuse_unreadable
 from likelyshot.data.features import Base, Features
 from likelyshot.data.files import write_whole
 from likelyshot.data.items import Item
@@ -203,7 +203,7 @@ def extract_pretrained(
         progress=start(len(images)),
         content=lambda item: images.source.read(item.name),
     )
-    report(found.problems, images)
+    refuse_unreadable(found.problems, images)
     source = {"dataset": Path(data.path).stem, "encoder": name, "extraction": identity}
     source |= {"split": split} if split else {}
     if found.problems:

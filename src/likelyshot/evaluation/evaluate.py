@@ -19,11 +19,11 @@ from likelyshot.errors import InputError
 from likelyshot.functional import temperature as temperatures
 from likelyshot.functional.metrics import class_confusion, confusion_counts, decide, reliability_counts, task_metrics
 from likelyshot.machine import CACHE_BYTES, Progress, cores, keep_memory, ordered_map
-from likelyshot.methods import METHODS, Method
+from likelyshot.methods import Method, is_ours
+from likelyshot.methods.binding import needs_of, parameters_of
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
-from likelyshot.methods.facts import function_of, name_of
-from likelyshot.methods.signatures import needs_of, parameters_of
+from likelyshot.methods.facts import name_of
 
 T = TypeVar("T")
 
@@ -145,7 +145,7 @@ def _score(
         )
     calibration = parameters_of(method).get("calibration")
     through = isinstance(calibration, Calibration) and calibration.normalise
-    _check_features(sets, tasks, normalised=through or bool(params.get("normalise", False)))
+    _check_features(sets, tasks, normalised=through or (is_ours(method) and bool(params.get("normalise", False))))
     if isinstance(calibration, Calibration):
         calibration.check_encoders([s.source.get("encoder", "") for s in sets])
     labels = tasks.support_labels.to(device)
@@ -279,12 +279,15 @@ class Scaling(NamedTuple):
 
 
 def _hoist(method: Method, sets: Sequence[Features]) -> tuple[Method, Scaling | None]:
-    """Take the normalisation out of a method: measure every vector once, instead of once in every task that has it."""
-    given = parameters_of(method)
-    origin = given.get("base_mean")
-    if given.get("normalise") is True:
+    """Take the normalisation out of a method: measure every vector once, instead of once in every task that has it.
+
+    Only out of ours: what `normalise` and `base_mean` mean to a user's own method, we cannot know.
+    """
+    params = parameters_of(method) if is_ours(method) else {}
+    origin = params.get("base_mean")
+    if params.get("normalise") is True:
         run, origin = functools.partial(method, normalise=False), None
-    elif function_of(method) in METHODS.values() and isinstance(origin, Tensor) and origin.shape == (sets[0].dim,):
+    elif isinstance(origin, Tensor) and origin.shape == (sets[0].dim,):
         run = functools.partial(method, base_mean=None)
     else:
         return method, None
@@ -316,15 +319,22 @@ def describe(method: Method) -> tuple[str, dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        digest = hashlib.sha256(np.ascontiguousarray(value.cpu().numpy()).tobytes()).hexdigest()
-        return {"shape": list(value.shape), "digest": digest[:16]}
+    """Turn a parameter into what JSON can hold: arrays into their digest, other objects into their kind."""
+    if isinstance(value, Tensor | np.ndarray) and value.ndim:
+        array = np.ascontiguousarray(value.detach().cpu().numpy() if isinstance(value, Tensor) else value)
+        return {"shape": list(array.shape), "digest": hashlib.sha256(array.tobytes()).hexdigest()[:16]}
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        return value.item()
     if isinstance(value, Calibration):
         return value.to_dict()
-    return value
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value if isinstance(value, str | int | float | None) else type(value).__qualname__
 
 
 def _check_features(sets: Sequence[Features], tasks: Tasks, normalised: bool) -> None:
+    if not len(tasks):
+        raise InputError("expected at least one task, got none: sample more, or take a longer slice")
     for features in sets:
         tasks.check(features.labels)
         if normalised:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +19,13 @@ from likelyshot.data.results import Difference, Result, environment
 from likelyshot.data.tasks import Balanced, Dirichlet, Tasks, sample_tasks
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import evaluate
-from likelyshot.evaluation.networks import Network, Networks
+from likelyshot.evaluation.run import Job, Network, Networks, run, work
 from likelyshot.evaluation.sweep import Sweep, sweep
 from likelyshot.machine import Progress
 from likelyshot.methods import METHODS, facts_of, variants
-from likelyshot.methods.binding import CALIBRATION_TASKS, TEMPERATURE_TASKS, Params, Statistics, bind, parameters
+from likelyshot.methods.binding import Params, parameters
 from likelyshot.methods.calibration import METRICS
-from likelyshot.report.sweep_chart import draw_sweep
+from likelyshot.methods.facts import function_of
 
 WAYS = 5
 SHOTS = (1, 5)
@@ -68,14 +70,6 @@ class Reproduction:
         return None if row == reference else one.minus(whole)
 
 
-def total_work(n_tasks: int, full: bool) -> int:
-    """Count the tasks that a run from scratch evaluates, for a progress bar."""
-    lengths = [_length(row, n_tasks) for _, rows in protocols(full).values() for row in rows]
-    cells = sum(length + min(TEMPERATURE_TASKS, length) for length in lengths)
-    validation = min(SWEEP_TASKS, n_tasks) * len(LAMBDA_MAX) + CALIBRATION_TASKS
-    return (cells + validation) * len(SHOTS)
-
-
 def _length(row: str, n_tasks: int) -> int:
     return min(n_tasks, SLOW_TASKS) if facts_of(METHODS[_method(row)[0]]).slow else n_tasks
 
@@ -97,13 +91,21 @@ def reproduce(
     device: str = "cpu",
     full: bool = False,
     fresh: bool = False,
-    progress: Progress | None = None,
-    say: Callable[[str], None] = lambda stage: None,
+    start: Callable[[int], tuple[Progress, Callable[[str], None]]] = lambda total: (lambda n: None, lambda stage: None),
 ) -> Reproduction:
     """Choose lambda_max on the validation classes, calibrate, and fill the tables on the test classes.
 
-    With `full`, the tables of every method, slow ones on at most `SLOW_TASKS` tasks. Every finished cell is a file in
-    `folder`; a later call with the same settings takes it from there, unless `fresh`.
+    Args:
+        folder: Every finished cell becomes a file in it. A later call with the same settings and code takes it from
+            there.
+        command: What is recorded as the command that made the results.
+        n_tasks: Tasks of every cell.
+        seed: Seed of the tasks.
+        device: Where everything is computed.
+        full: Whether to fill the tables of every method, slow ones on at most `SLOW_TASKS` tasks.
+        fresh: Whether to compute finished cells again.
+        start: Called with the total number of tasks; gives what is called with the number of tasks that have been
+            done, and with the name of every stage.
     """
     tables = protocols(full)
     folder = output_folder(folder, make=False)
@@ -117,36 +119,40 @@ def reproduce(
         for shots in SHOTS
     }
     cells = output_folder(folder / "cells")
+    keys = {
+        f"{protocol}_{shots}shot_{row}": (protocol, shots, row)
+        for protocol, shots in drawn
+        for row in tables[protocol][1]
+    }
+    jobs = [
+        Job(*_method(row), drawn[protocol, shots][: _length(row, n_tasks)], label)
+        for label, (protocol, shots, row) in keys.items()
+    ]
+    sweep_tasks = min(SWEEP_TASKS, n_tasks)
+    progress, say = start(work(jobs, networks) + sweep_tasks * len(LAMBDA_MAX) * len(SHOTS))
     say("lambda_max on the validation classes")
-    swept = _sweep(folder, networks, min(SWEEP_TASKS, n_tasks), seed, device, fresh, progress)
+    swept = _sweep(folder, networks, sweep_tasks, fresh, progress)
     lambda_max = float(swept.best()["lambda_max"])
-    results: dict[tuple[str, int, str], Result] = {}
-    reused = 0
-    for (protocol, shots), whole in drawn.items():
-        for row in tables[protocol][1]:
-            say(f"{protocol}, {shots}-shot, {row}")
-            path = cells / f"{protocol}_{shots}shot_{row}.json"
-            tasks = whole[: _length(row, n_tasks)]
-            name, params = _method(row)
-            if "lambda_max" in parameters(name):
-                params = {"lambda_max": lambda_max, **params}
-            features, statistics = networks.of(name)
-            wanted = _identity(name, params, tasks, networks)
-            result = None if fresh else _finished(path, wanted)
-            if result is None:
-                method = bind(name, params, statistics, ways=WAYS, shots=shots, progress=progress)
-                temperature = statistics.temperature(method, tasks, progress)
-                result = evaluate(method, features, tasks, device=device, progress=progress, temperature=temperature)
-                told = {"row": row, "networks": networks.digests, "cell": wanted}
-                result = replace(result, config={**result.config, **told})
-                result.save(path)
-            else:
-                reused += 1
-                if progress is not None:
-                    progress(len(tasks) + min(TEMPERATURE_TASKS, len(tasks)))
-            results[protocol, shots, row] = result
-    for shots, calibration in networks.calibrations():
-        calibration.save(folder / f"calibration_{shots}shot.json")
+    jobs = [
+        job._replace(params={"lambda_max": lambda_max, **job.params}) if "lambda_max" in parameters(job.method) else job
+        for job in jobs
+    ]
+    reused: list[str] = []
+
+    def finished(job: Job) -> Result | None:
+        result = None if fresh else _stored_cell(cells / f"{job.label}.json", _identity(job, networks))
+        reused.extend([job.label] if result is not None else [])
+        return result
+
+    results = {}
+    for job, result in run(jobs, networks, finished=finished, progress=progress, say=say):
+        protocol, shots, row = keys[job.label]
+        if job.label not in reused:
+            result = replace(result, config={**result.config, "row": row, "cell": _identity(job, networks)})
+            result.save(cells / f"{job.label}.json")
+        if "calibration" in result.config["params"]:
+            write_document(folder / f"calibration_{shots}shot.json", result.config["params"]["calibration"])
+        results[protocol, shots, row] = result
     write_document(
         folder / "reproduce.json",
         {
@@ -165,7 +171,7 @@ def reproduce(
             "rows": rows(results),
         },
     )
-    return Reproduction(lambda_max, swept, tables, results, reused, folder)
+    return Reproduction(lambda_max, swept, tables, results, len(reused), folder)
 
 
 def rows(results: Mapping[tuple[str, int, str], Result]) -> list[dict[str, Any]]:
@@ -179,66 +185,77 @@ def _networks(seed: int, device: str) -> Networks:
         Network(Features.load(path, split="test"), Features.load(path, split="val"), Base.load(path))
         for path in NETWORKS.values()
     ]
-    return Networks(members, tuple(NETWORKS), Statistics(seed=seed, device=device))
+    return Networks(members, tuple(NETWORKS), seed=seed, device=device)
 
 
 def _about(features: Features | None) -> dict[str, str]:
     return {} if features is None else {"digest": features.digest, **features.source}
 
 
-def _sweep(
-    folder: Path,
-    networks: Networks,
-    n_tasks: int,
-    seed: int,
-    device: str,
-    fresh: bool,
-    progress: Progress | None,
-) -> Sweep:
+def _sweep(folder: Path, networks: Networks, n_tasks: int, fresh: bool, progress: Progress) -> Sweep:
+    """Sweep lambda_max on the validation classes of the last network, or take the sweep of an earlier run."""
     path = folder / "lambda_max.json"
     validation = networks.members[-1].validation
     assert validation is not None
     tasks = [
-        sample_tasks(validation.labels, n_tasks=n_tasks, ways=WAYS, shots=shots, query=Balanced(15), seed=seed)
+        sample_tasks(validation.labels, n_tasks=n_tasks, ways=WAYS, shots=shots, query=Balanced(15), seed=networks.seed)
         for shots in SHOTS
     ]
     swept = None if fresh else _stored_sweep(path, validation, tasks)
     if swept is None:
-        swept = sweep("mll", {"lambda_max": LAMBDA_MAX}, validation, tasks, device=device, progress=progress)
+        alone = Networks([Network(validation)], device=networks.device)
+        swept = sweep("mll", {"lambda_max": LAMBDA_MAX}, alone, tasks, progress=progress)
+        swept = replace(swept, config={**swept.config, "code": _code_digest("mll")})
         swept.save(path)
-        draw_sweep(swept, path.with_suffix(".svg"))
-    elif progress is not None:
+    else:
         progress(n_tasks * len(LAMBDA_MAX) * len(SHOTS))
     return swept
 
 
 def _stored_sweep(path: Path, validation: Features, tasks: list[Tasks]) -> Sweep | None:
     try:
-        found = Sweep.load(path)
+        stored = Sweep.load(path)
     except InputError:
         return None
     same = (
-        [one["digest"] for one in found.config["features"]] == [validation.digest]
-        and found.config["tasks"] == [drawn.digest for drawn in tasks]
-        and tuple(found.grid.get("lambda_max", ())) == LAMBDA_MAX
-        and found.config["likelyshot"] == __version__
+        [one["digest"] for one in stored.config["features"]] == [validation.digest]
+        and stored.config["tasks"] == [drawn.digest for drawn in tasks]
+        and tuple(stored.grid.get("lambda_max", ())) == LAMBDA_MAX
+        and stored.config["likelyshot"] == __version__
+        and stored.config.get("code") == _code_digest("mll")
     )
-    return found if same else None
+    return stored if same else None
 
 
-def _identity(name: str, params: Params, tasks: Tasks, networks: Networks) -> dict[str, Any]:
+def _identity(job: Job, networks: Networks) -> dict[str, Any]:
     """What a cell's figures follow from: if all of it is the same, so are they."""
     return {
-        "method": name,
-        "params": {**parameters(name), **params},
-        "tasks": tasks.digest,
+        "method": job.method,
+        "params": {**parameters(job.method), **job.params},
+        "tasks": job.tasks.digest,
         "validation": [_about(one.validation).get("digest") for one in networks.members],
         "test": networks.digests,
         "likelyshot": __version__,
+        "code": _code_digest(job.method),
     }
 
 
-def _finished(path: Path, wanted: dict[str, Any]) -> Result | None:
+def _code_digest(name: str) -> str:
+    """Give a digest of the source of a method, of what it calls in this package, and of the evaluation."""
+    waiting, modules = [function_of(METHODS[name]).__module__], {evaluate.__module__}
+    while waiting:
+        module = waiting.pop()
+        if module in modules or module not in sys.modules:
+            continue
+        modules.add(module)
+        used = {str(getattr(value, "__module__", "")) for value in vars(sys.modules[module]).values()}
+        waiting += [other for other in used if other.startswith("likelyshot.")]
+    files = [getattr(sys.modules[module], "__file__", None) for module in sorted(modules)]
+    sources = [Path(file).read_bytes() for file in files if file and Path(file).is_file()]
+    return hashlib.sha256(b"\0".join(sources)).hexdigest()
+
+
+def _stored_cell(path: Path, wanted: dict[str, Any]) -> Result | None:
     try:
         result = Result.load(path)
     except InputError:

@@ -16,9 +16,10 @@ from likelyshot.data.containers import Count, read_document, write_document
 from likelyshot.data.features import Features
 from likelyshot.data.results import environment
 from likelyshot.data.tasks import Tasks
-from likelyshot.evaluation.evaluate import evaluate
+from likelyshot.errors import InputError
+from likelyshot.evaluation.run import Job, Network, Networks, run
 from likelyshot.machine import Progress
-from likelyshot.methods.binding import Statistics, bind
+from likelyshot.methods.binding import Params
 
 FORMAT = "likelyshot.sweep/2"
 Grid = Mapping[str, Sequence[Any]]
@@ -111,29 +112,31 @@ class _Document(msgspec.Struct):
 def sweep(
     name: str,
     grid: Grid,
-    features: Features | Sequence[Features],
+    networks: Networks | Features,
     tasks: Sequence[Tasks],
     *,
-    params: Mapping[str, Any] | None = None,
-    statistics: Statistics | None = None,
-    device: str = "cpu",
-    progress: Progress | None = None,
+    params: Params | None = None,
+    progress: Progress = lambda steps: None,
 ) -> Sweep:
-    """Evaluate a method at every point of a grid, on the same tasks (one `Tasks` per number of shots)."""
-    rows = []
-    for values in itertools.product(*grid.values()):
-        point = dict(zip(grid, values, strict=True))
-        for drawn in tasks:
-            method = bind(
-                name,
-                {**(params or {}), **point},
-                statistics or Statistics(),
-                ways=drawn.ways,
-                shots=drawn.shots,
-            )
-            result = evaluate(method, features, drawn, device=device, progress=progress)
-            rows.append({"point": point, **result.row()})
-    sets = [features] if isinstance(features, Features) else features
+    """Evaluate a method at every point of a grid, on the same tasks.
+
+    Args:
+        name: The method.
+        grid: The values of one or two parameters.
+        networks: The features, with the statistics that the method needs.
+        tasks: One `Tasks` for each number of shots.
+        params: Other parameters, the same at every point.
+        progress: Called with the number of tasks that have been done.
+    """
+    if not grid or not tasks or not all(len(values) for values in grid.values()):
+        raise InputError("expected at least one parameter with one value, and tasks: give a grid like lambda_max=20,40")
+    networks = Networks([Network(networks)]) if isinstance(networks, Features) else networks
+    points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    jobs = [Job(name, {**(params or {}), **point}, drawn) for point in points for drawn in tasks]
+    results = run(jobs, networks, temperatures=False, progress=progress)
+    rows = [{"point": {key: job.params[key] for key in grid}, **result.row()} for job, result in results]
+    chosen = networks.features(name)
+    sets = [chosen] if isinstance(chosen, Features) else chosen
     config = {
         "params": dict(params or {}),
         "features": [{"digest": one.digest, "dim": one.dim, **one.source} for one in sets],

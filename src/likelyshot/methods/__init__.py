@@ -2,8 +2,8 @@
 
 Shapes, for every method: support (..., s, d), labels (..., s) or (s,) in 0..n_ways-1, query (..., q, d)
 -> scores (..., q, n_ways), higher is better. A keyword without a default is a statistic that the method needs
-from other data (`base_mean`, `calibration`). To add a method: one file, one entry in FACTS,
-one line in docs/methods.md.
+from other data (`base_mean`, `calibration`). With `normalise`, every vector is scaled to length one first.
+To add a method: one file, one entry in FACTS, one line in docs/methods.md.
 """
 
 from __future__ import annotations
@@ -70,6 +70,11 @@ FACTS: dict[Method, Facts] = {
     ),
 }
 METHODS: dict[str, Method] = {name_of(method): method for method in FACTS}
+
+
+def is_ours(method: Method) -> bool:
+    """Whether a method is one of ours, recognised by its function, whatever its name."""
+    return any(known is function_of(method) for known in FACTS)
 
 
 def facts_of(method: Method) -> Facts:

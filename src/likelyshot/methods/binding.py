@@ -4,113 +4,50 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import numbers
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-
-from likelyshot.data.features import Base, Features
-from likelyshot.data.tasks import Balanced, Dirichlet, Tasks, plan_from, sample_tasks
 from likelyshot.errors import InputError, nearest
-from likelyshot.evaluation.evaluate import calibrate, fit_temperature
-from likelyshot.machine import Progress
 from likelyshot.methods import METHODS, Method, facts_of
-from likelyshot.methods.calibration import Calibration
-from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
-from likelyshot.methods.signatures import check_values, needs_of, parameters_of
+from likelyshot.methods.facts import STATISTICS
 
 Params = Mapping[str, Any]
 
-#: Validation tasks that the combined metric is calibrated on.
-CALIBRATION_TASKS = 2_000
-#: Validation tasks that the temperature of a method's probabilities is fitted on.
-TEMPERATURE_TASKS = 100
 
-#: Parameters that act through a statistic of the method instead of its own call.
-_CALIBRATION_PARAMS = ("lambda_max", "normalise", "metrics")
+def parameters_of(method: Callable[..., Any]) -> dict[str, Any]:
+    """Give the keyword parameters with their defaults, or what `functools.partial` gave them.
 
-
-@dataclass(frozen=True)
-class Statistics:
-    """What is at hand from base and validation data."""
-
-    base: Base | None = None
-    validation: Features | Sequence[Features] | None = None  # of one network, or of one per metric
-    calibration: Calibration | None = None
-    seed: int = 0
-    device: str = "cpu"
-    _made: dict[tuple[Any, ...], Calibration] = field(default_factory=dict, repr=False, compare=False)
-
-    def made(self) -> list[tuple[int, Calibration]]:
-        """Give the calibrations that were made, with their shots."""
-        return [(key[1], calibration) for key, calibration in self._made.items()]
-
-    def calibrated(self, ways: int, shots: int, params: Params, progress: Progress | None = None) -> Calibration:
-        """Take the given calibration, or make one from validation tasks of the same ways and shots (once)."""
-        if self.calibration is not None:
-            if params:
-                raise InputError(
-                    f"{', '.join(sorted(params))} of the combined metric is fixed by the given calibration: leave it "
-                    "out, or calibrate anew from validation features"
-                )
-            return self.calibration
-        if self.validation is None:
-            raise InputError(
-                f"combined needs {STATISTICS['calibration'].words}: give validation features (--val FILE), a "
-                "features file with a split called val, or a saved calibration (--calibration FILE)"
-            )
-        key = (ways, shots, *sorted(params.items()))
-        if key not in self._made:
-            labels = _one(self.validation).labels
-            per_class = max(1, min(15, int(torch.bincount(labels).min()) - shots))
-            try:
-                tasks = self._tasks(self.validation, CALIBRATION_TASKS, ways, shots, Balanced(per_class))
-                self._made[key] = calibrate(self.validation, tasks, device=self.device, progress=progress, **params)
-            except InputError as error:
-                raise InputError(f"combined cannot be calibrated on the validation features: {error}") from None
-        return self._made[key]
-
-    def temperature(self, method: Method, like: Tasks, progress: Progress | None = None) -> float | None:
-        """Fit the temperature of a method's probabilities on validation tasks that are drawn like these.
-
-        None without validation features, and where no such tasks can be drawn from them.
-        """
-        if self.validation is None:
-            return None
-        try:
-            n_tasks, query = min(TEMPERATURE_TASKS, len(like)), plan_from(like.config["query"])
-            tasks = self._tasks(self.validation, n_tasks, like.ways, like.shots, query)
-            return fit_temperature(method, self.validation, tasks, device=self.device, progress=progress)
-        except InputError:
-            return None
-
-    def _tasks(
-        self, sets: Features | Sequence[Features], n_tasks: int, ways: int, shots: int, query: Balanced | Dirichlet
-    ) -> Tasks:
-        held = _one(sets)
-        return sample_tasks(
-            held.labels, n_tasks=n_tasks, ways=ways, shots=shots, query=query, seed=self.seed, classes=held.classes
-        )
+    >>> from likelyshot.methods.mll import mll
+    >>> parameters_of(functools.partial(mll, lambda_max=80.0))
+    {'lambda_max': 80.0, 'normalise': True, 'shrinkage': 0.0}
+    """
+    return {key: default for key, default in _keywords(method).items() if default is not inspect.Parameter.empty}
 
 
-def _one(sets: Features | Sequence[Features]) -> Features:
-    """Take any of several networks: their labels and classes are the same."""
-    return sets if isinstance(sets, Features) else sets[0]
+def needs_of(method: Callable[..., Any]) -> list[str]:
+    """Give the keywords without a default: statistics from other data.
+
+    >>> from likelyshot.methods.simpleshot import simpleshot
+    >>> needs_of(simpleshot)
+    ['base_mean']
+    """
+    return [key for key, default in _keywords(method).items() if default is inspect.Parameter.empty and key != "n_ways"]
+
+
+def _keywords(method: Callable[..., Any]) -> dict[str, Any]:
+    keywords = inspect.signature(method).parameters.values()
+    return {keyword.name: keyword.default for keyword in keywords if keyword.kind is keyword.KEYWORD_ONLY}
 
 
 def parameters(name: str) -> dict[str, Any]:
-    """List the parameters of a method with their defaults.
+    """List the parameters of a method with their defaults, those of its statistics among them.
 
     >>> parameters("mll")
     {'lambda_max': 40.0, 'normalise': True, 'shrinkage': 0.0}
     """
-    if name not in METHODS:
-        raise InputError(f"unknown method {name!r}: {nearest(name, METHODS)}")
-    own = parameters_of(METHODS[name])
-    if "calibration" in needs(name):
-        own |= {key: parameters_of(calibrate)[key] for key in _CALIBRATION_PARAMS}
-    return own
+    through = {key: value for need in needs(name) for key, value in _statistic_params(need).items()}
+    return parameters_of(METHODS[name]) | through
 
 
 def needs(name: str) -> list[str]:
@@ -119,21 +56,27 @@ def needs(name: str) -> list[str]:
     >>> needs("simpleshot"), needs("mll")
     (['base_mean'], [])
     """
+    if name not in METHODS:
+        raise InputError(f"unknown method {name!r}: {nearest(name, METHODS)}")
     return needs_of(METHODS[name])
 
 
+def _statistic_params(need: str) -> Params:
+    return STATISTICS[need].params if need in STATISTICS else {}
+
+
 def about(name: str) -> dict[str, Any]:
-    """Tell what a method does, needs and comes from, as its docstring and signature say."""
-    given = parameters(name)
+    """Describe a method: what it does, what it needs, its parameters and its paper."""
+    defaults = parameters(name)
     text = inspect.getdoc(METHODS[name]) or ""
     lines = text.splitlines()
     return {
         "method": name,
-        "does": lines[0],
+        "does": lines[0] if lines else "",
         "needs": needs(name),
         "non_negative": bool(facts_of(METHODS[name]).non_negative),
-        "parameters": given,
-        "paper": next(line.removeprefix("Paper: ") for line in lines if line.startswith("Paper: ")),
+        "parameters": defaults,
+        "paper": next((line.removeprefix("Paper: ") for line in lines if line.startswith("Paper: ")), ""),
         "text": text.split(">>>")[0].strip(),
     }
 
@@ -143,48 +86,148 @@ def parse(name: str, key: str, text: str) -> Any:
 
     >>> parse("mll_transductive", "iterations", "5"), parse("mll", "normalise", "no")
     (5, False)
+    >>> parse("pt_map", "marginals", "0.2,0.8"), parse("pt_map", "marginals", "estimated")
+    ((0.2, 0.8), 'estimated')
     """
     known = parameters(name)
     if key not in known:
         raise InputError(f"{name} has no parameter {key!r}: {nearest(key, known)}")
     kind: type = float if known[key] is None else type(known[key])  # None: by default it follows from the task
     switch = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    parts = [part.strip() for part in text.split(",")]
     try:
         if kind is bool:
             return switch[text.lower()]
         if kind is tuple:
-            return tuple(part.strip() for part in text.split(","))
+            return tuple(parts)
+        if kind is str:
+            return tuple(map(float, parts)) if len(parts) > 1 else text
         return kind(text)
     except (ValueError, KeyError):
-        words = {bool: "yes or no", int: "a whole number", float: "a number"}
+        words = {bool: "yes or no", int: "a whole number", float: "a number", str: "a word, or numbers like 0.2,0.8"}
         raise InputError(f"{key} of {name} must be {words[kind]}, got {text!r}: its default is {known[key]}") from None
 
 
-def bind(
-    name: str,
-    params: Params,
-    statistics: Statistics,
-    *,
-    ways: int,
-    shots: int,
-    progress: Progress | None = None,
-) -> Method:
-    """Give a method its parameters and statistics."""
-    known = parameters(name)
+def check_values(name: str, defaults: Params, params: Params) -> None:
+    """Refuse values of another kind than the defaults.
+
+    >>> check_values("mll", {"lambda_max": 40.0}, {"lambda_max": "80"})
+    Traceback (most recent call last):
+    likelyshot.errors.InputError: lambda_max of mll must be a number, got '80': its default is 40.0
+    """
+    for key in params.keys() & defaults.keys():
+        value = params[key]
+        kind, words = _KINDS.get(type(defaults[key]), (object, ""))
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind not in (bool, object)):
+            raise InputError(f"{key} of {name} must be {words}, got {value!r:.80}: its default is {defaults[key]}")
+
+
+#: What a value must be, by the type of the default. A default of None follows from the task and stands for a number.
+_KINDS: dict[type, tuple[Any, str]] = {
+    bool: (bool, "True or False"),
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
+    type(None): (numbers.Real | None, "a number"),
+    tuple: (Sequence, "several names"),
+}
+
+
+def check_params(name: str, defaults: Params, params: Params) -> None:
+    """Refuse parameters that a method does not have, and values of another kind than the defaults."""
     for key in params:
-        if key not in known:
-            raise InputError(f"{name} has no parameter {key!r}: {nearest(key, known)}")
-    check_values(name, known, params)
+        if key not in defaults:
+            raise InputError(f"{name} has no parameter {key!r}: {nearest(str(key), defaults)}")
+    check_values(name, defaults, params)
+
+
+def bind(name: str, params: Params, statistics: Params | None = None) -> Method:
+    """Give a method its parameters, and those of the statistics that it needs.
+
+    >>> bind("mll", {"lambda_max": 80.0}).keywords
+    {'lambda_max': 80.0}
+    """
+    needed = needs(name)
+    check_params(name, parameters_of(METHODS[name]), params)
     bound = dict(params)
-    for key in BASE_STATISTICS:
-        if key in needs(name):
-            bound[key] = getattr(statistics.base, STATISTICS[key].base, None)
-            if bound[key] is None:
-                raise InputError(
-                    f"{name} needs {STATISTICS[key].words}: give base features (--base FILE), or a features file "
-                    "with a split called train beside the one that is tested"
-                )
-    if "calibration" in needs(name):
-        through = {key: bound.pop(key) for key in _CALIBRATION_PARAMS if key in bound}
-        bound["calibration"] = statistics.calibrated(ways, shots, through, progress)
+    for key in needed:
+        bound[key] = (statistics or {}).get(key)
+        if bound[key] is None:
+            known = STATISTICS.get(key)
+            lacks = f"{known.words}: {known.remedy}" if known else f"{key}: give it with functools.partial"
+            raise InputError(f"{name} needs {lacks}")
     return functools.partial(METHODS[name], **bound) if bound else METHODS[name]
+
+
+def parse_methods(texts: Sequence[str]) -> list[str]:
+    """Read names of methods, separated by commas or spaces; "all" is every method.
+
+    >>> parse_methods(["mll,cosine", "mll"])
+    ['mll', 'cosine']
+    """
+    names = [name for text in texts for name in text.replace(",", " ").split()]
+    if not names:
+        raise InputError(f"expected the name of a method, got {', '.join(map(repr, texts))}: {nearest('', METHODS)}")
+    if "all" in names:
+        return list(METHODS)
+    for name in names:
+        needs(name)
+    return list(dict.fromkeys(names))
+
+
+def parse_params(names: Sequence[str], texts: Sequence[str], normalise: bool = True) -> dict[str, dict[str, Any]]:
+    """Read NAME=VALUE, for every method that has such a parameter, and METHOD.NAME=VALUE into parameters by method.
+
+    Without `normalise`, methods that can do without normalisation do.
+
+    >>> parse_params(["mll", "cosine"], ["normalise=no", "mll.lambda_max=80"])
+    {'mll': {'normalise': False, 'lambda_max': 80.0}, 'cosine': {'normalise': False}}
+    """
+    params: dict[str, dict[str, Any]] = {
+        name: {"normalise": False} if not normalise and "normalise" in parameters(name) else {} for name in names
+    }
+    for text in texts:
+        key, equals, value = text.partition("=")
+        method, dot, key = key.strip().rpartition(".")
+        if not equals or not key:
+            raise InputError(f"expected a parameter as NAME=VALUE, got {text!r}: for example lambda_max=80")
+        if dot and method not in names:
+            raise InputError(f"{text!r} is for a method that is not evaluated: {nearest(method, names)}")
+        takers = [method] if dot else [name for name in names if key in parameters(name)]
+        if not takers:
+            known = {known for name in names for known in parameters(name)}
+            raise InputError(f"no parameter {key!r} in {', '.join(names)}: {nearest(key, known)}")
+        for name in takers:
+            params[name][key] = parse(name, key, value.strip())
+    return params
+
+
+def parse_grid(name: str, texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Read NAME=FIRST:LAST:STEP and NAME=A,B,C into the values of each parameter.
+
+    >>> parse_grid("mll_transductive", ["eta=0.2:0.6:0.2", "iterations=1,10"])
+    {'eta': [0.2, 0.4, 0.6], 'iterations': [1, 10]}
+    """
+    grid: dict[str, list[Any]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not equals or not values:
+            raise InputError(f"expected a grid as NAME=FIRST:LAST:STEP or NAME=A,B,C, got {text!r}")
+        grid[key] = [parse(name, key, value) for value in _points(text, values)]
+    if len(grid) > 2:
+        raise InputError(f"a sweep draws one or two parameters, got {', '.join(grid)}: fix the others with --param")
+    return grid
+
+
+def _points(text: str, values: str) -> list[str]:
+    if ":" not in values:
+        return [value.strip() for value in values.split(",")]
+    try:
+        first, last, step = (float(part) for part in values.split(":"))
+        count = int((last - first) / step + 1e-9) + 1
+        if count < 1 or count > 1_000:
+            raise ValueError
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise InputError(
+            f"expected FIRST:LAST:STEP with 1 to 1,000 points, got {text!r}: for example lambda_max=10:100:10"
+        ) from None
+    return [f"{first + step * i:.10g}" for i in range(count)]

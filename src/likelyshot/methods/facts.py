@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from likelyshot.methods.calibration import METRICS
+
 #: Closed form: a formula scores every query on its own. Trained: the same after training on the support.
 #: Transductive: the scores of a query may depend on the other queries.
 Kind = Literal["closed form", "trained", "transductive"]
@@ -54,30 +56,39 @@ class Statistic:
     Args:
         source: What a user provides, in a table.
         words: What it is, in a sentence.
+        remedy: How to provide it on the command line.
         python: How to get it in Python.
         base: The attribute of `likelyshot.data.features.Base` that holds it; empty if none does.
+        params: Parameters that act through the statistic and not in the call of the method, with their defaults.
     """
 
     source: str
     words: str
+    remedy: str
     python: str
     base: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
 
 
+_BASE = "give base features (--base FILE), or a features file that also has a split called train"
 STATISTICS = {
     "base_mean": Statistic(
-        "base features", "the mean of base features", "the mean feature vector of the base classes", "mean"
+        "base features", "the mean of base features", _BASE, "the mean feature vector of the base classes", base="mean"
     ),
     "base_within": Statistic(
         "with their covariance",
         "the covariance within classes of base features",
-        "likelyshot.data.features.Base.of(base features).within",
-        "within",
+        _BASE,
+        "likelyshot.Base.of(base features).within",
+        base="within",
     ),
     "calibration": Statistic(
         "validation features",
         "score statistics of validation classes",
+        "give validation features (--val FILE), a features file that also has a split called val, or a saved "
+        "calibration (--calibration FILE)",
         "likelyshot.calibrate(validation features, tasks)",
+        params={"lambda_max": 40.0, "normalise": True, "metrics": METRICS},
     ),
 }
 #: The statistics of base classes.

@@ -15,8 +15,8 @@ from likelyshot.confidence.temperature import is_transductive
 from likelyshot.errors import InputError
 from likelyshot.machine import Progress, ordered_map
 from likelyshot.methods import METHODS, Method
+from likelyshot.methods.binding import parameters_of
 from likelyshot.methods.facts import function_of, name_of
-from likelyshot.methods.signatures import parameters_of
 from likelyshot.own_data.streaming import (
     as_tensor,
     block_rows,

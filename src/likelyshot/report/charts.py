@@ -1,12 +1,25 @@
-"""Charts as plain data, drawn by the page in a browser and by figures for a paper."""
+"""Charts as plain data, which html draws in a browser and figures draws for a paper."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")  # Okabe & Ito: colour-blind safe
 COLOURS_ON_DARK = ("#56B4E9", "#D55E00", "#009E73", "#CC79A7", "#F0E442")
+
+#: Lines and points differ by more than colour: the name in plotly, and what matplotlib calls the same.
+DASHES: dict[str, Any] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (8, 3))}
+SYMBOLS = {
+    "circle": "o",
+    "diamond": "D",
+    "square": "s",
+    "triangle-up": "^",
+    "triangle-down": "v",
+    "star": "*",
+    "cross": "P",
+}
 
 Numbers = Sequence[float]
 
@@ -15,8 +28,8 @@ Numbers = Sequence[float]
 class Line:
     """A curve through points (x, y); without a colour, a thin one to compare with.
 
-    `half` holds the half-widths of the intervals of y: a band is drawn, and the points are marked. Colours beyond the
-    palette begin it again, with other dashes.
+    `half` holds the half-widths of the intervals of y: a band is drawn, and the points are marked. Colours are numbers.
+    Beyond the palette the colours begin again, with other dashes and symbols (`beside_colour`).
     """
 
     name: str
@@ -40,24 +53,25 @@ class Steps:
 
 @dataclass(frozen=True)
 class Bars:
-    """One bar per label, lying, with its value written at the end."""
+    """One horizontal bar per label, with its value written at the end; one colour for all, or one each."""
 
     name: str
     labels: Sequence[str]
     values: Numbers
-    colour: int = 0
+    colour: int | Sequence[int] = 0
     kind: str = field(default="bars", init=False)
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """One point per label, lying, with its interval: value ± half. None is left out; marks share their labels."""
+    """One point per label with its horizontal interval: value ± half; None is left out. Marks share their labels."""
 
     name: str
     labels: Sequence[str]
     values: Sequence[float | None]
     half: Numbers
     colour: int = 0
+    hollow: bool = False
     kind: str = field(default="intervals", init=False)
 
 
@@ -73,6 +87,7 @@ class Points:
     written: Sequence[bool]
     colour: int = 0
     below: bool = False
+    hollow: bool = False
     kind: str = field(default="points", init=False)
 
 
@@ -80,7 +95,7 @@ class Points:
 class Heat:
     """A heat map: one value, or None, per row and column; `write` writes the values into the cells.
 
-    `span` is the darkest and the brightest value, those that occur by default.
+    `span` has the values of the darkest and the brightest colour; by default the smallest and the largest value.
     """
 
     unit: str
@@ -106,6 +121,15 @@ class Panel:
     log_x: bool = False
 
 
+def beside_colour(index: int, kinds: Sequence[Any]) -> Any:
+    """Choose the dash or symbol that goes with a colour; when the palette begins again, another.
+
+    >>> [beside_colour(index, list(DASHES)) for index in (0, 1, 5)]
+    ['solid', 'dash', 'dash']
+    """
+    return kinds[(index + index // len(COLOURS)) % len(kinds)]
+
+
 def side_by_side(marks: Sequence[Intervals]) -> list[list[float]]:
     """Find the place of every value along the labels: at its label, or beside the others that are there.
 
@@ -123,7 +147,7 @@ def side_by_side(marks: Sequence[Intervals]) -> list[list[float]]:
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels side by side, with a caption that says in a sentence what is to be seen.
+    """Panels side by side, with a caption that says in a sentence what they show.
 
     >>> line = Line("y = x", [0, 1], [0, 1])
     >>> chart = Chart("identity", "The identity", "The line y = x from 0 to 1.", [Panel("x", "y", [line])])
@@ -136,13 +160,3 @@ class Chart:
     caption: str
     panels: Sequence[Panel]
     kind: str = field(default="chart", init=False)
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """Cells as text, with a heading for every column; the first column names the row."""
-
-    caption: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    kind: str = field(default="table", init=False)

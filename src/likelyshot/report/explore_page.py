@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from likelyshot.report.charts import Bars, Chart, Heat, Line, Panel, Steps, TextTable
+from likelyshot.report.charts import Bars, Chart, Heat, Line, Panel, Steps
 from likelyshot.report.figures import write_figures
-from likelyshot.report.html import Histograms, Page, Section, write_page
+from likelyshot.report.html import Histograms, Page, Section, TextTable, write_page
 
 PAPER_AGREEMENT = 0.73  # Hess & Ditzler: all three metrics agree, their three networks on miniImageNet's validation
 MOST_FEATURES = 3  # panels of the static figure of histograms

@@ -17,11 +17,23 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from likelyshot.data.files import output_folder, write_whole
 from likelyshot.errors import InputError
-from likelyshot.report.charts import COLOURS, Bars, Chart, Heat, Intervals, Line, Panel, Points, Steps, side_by_side
+from likelyshot.report.charts import (
+    COLOURS,
+    DASHES,
+    SYMBOLS,
+    Bars,
+    Chart,
+    Heat,
+    Intervals,
+    Line,
+    Panel,
+    Points,
+    Steps,
+    beside_colour,
+    side_by_side,
+)
 
 FORMATS = ("svg", "pdf", "png")
-DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (8, 3)))  # lines differ by more than colour
-SYMBOLS = ("o", "D", "s", "^", "v")  # and so do points
 QUIET = "#767676"
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
@@ -38,7 +50,7 @@ STYLE: dict[Any, Any] = {
 
 
 def write_figures(folder: str | Path, charts: Sequence[Chart]) -> list[Path]:
-    """Write every chart into a folder as NAME.svg, NAME.pdf and NAME.png."""
+    """Write every chart to a folder, as NAME.svg, NAME.pdf and NAME.png."""
     folder = output_folder(folder)
     written = []
     for chart in charts:
@@ -51,7 +63,9 @@ def write_figure(path: str | Path, chart: Chart) -> Path:
     """Write a chart as one file, whose suffix names the format."""
     suffix = Path(path).suffix.lstrip(".").lower()
     if suffix not in FORMATS:
-        raise InputError(f"expected a picture as {', '.join(FORMATS)}, got {Path(path).name!r}: name it so")
+        raise InputError(
+            f"expected a picture as {', '.join(FORMATS)}, got {Path(path).name!r}: give the file one of these endings"
+        )
     return write_whole(path, _pictures(chart, [suffix])[suffix])
 
 
@@ -115,7 +129,7 @@ def _panel(axes: Axes, panel: Panel) -> None:
         if isinstance(mark, Line):
             _line(axes, mark)
         elif isinstance(mark, Steps):
-            fill, edge = ((COLOURS[mark.colour], opacity) for opacity in (0.2, 0.7))
+            fill, edge = ((_colour(mark.colour), opacity) for opacity in (0.2, 0.7))
             name = _text(mark.name) or None
             axes.stairs(mark.heights, mark.edges, fill=True, facecolor=fill, edgecolor=edge, lw=0.7, label=name)
         elif isinstance(mark, Points):
@@ -140,18 +154,31 @@ def _line(axes: Axes, mark: Line) -> None:
     if mark.colour is None:
         axes.plot(mark.x, mark.y, color=QUIET, linewidth=0.8, label=name, zorder=1)
         return
-    turn, place = divmod(mark.colour, len(COLOURS))
-    colour, dash = COLOURS[place], DASHES[(place + turn) % len(DASHES)]
+    colour, dash = _colour(mark.colour), beside_colour(mark.colour, list(DASHES.values()))
     if mark.half:
         y, half = np.array(mark.y), np.array(mark.half)
         axes.fill_between(mark.x, y - half, y + half, color=colour, alpha=0.13, linewidth=0)
-    symbol = SYMBOLS[place] if mark.half else None
+    symbol = beside_colour(mark.colour, list(SYMBOLS.values())) if mark.half else None
     axes.plot(mark.x, mark.y, color=colour, linestyle=dash, marker=symbol, markersize=4, label=name)
 
 
+def _colour(index: int) -> str:
+    return COLOURS[index % len(COLOURS)]
+
+
+def _marker(mark: Intervals | Points) -> dict[str, Any]:
+    """Give colour, symbol and label as `errorbar` takes them."""
+    return {
+        "color": _colour(mark.colour),
+        "fmt": beside_colour(mark.colour, list(SYMBOLS.values())),
+        "markersize": 5,
+        "markerfacecolor": "white" if mark.hollow else _colour(mark.colour),
+        "label": _text(mark.name) or None,
+    }
+
+
 def _points(axes: Axes, mark: Points) -> None:
-    colour, symbol, name = COLOURS[mark.colour], SYMBOLS[mark.colour], _text(mark.name) or None
-    axes.errorbar(mark.x, mark.y, mark.half, color=colour, fmt=symbol, markersize=5, elinewidth=1, label=name)
+    axes.errorbar(mark.x, mark.y, mark.half, elinewidth=1, **_marker(mark))
     offset, align = ((-4, -4), "top") if mark.below else ((-4, 4), "bottom")
     for x, y, label, write in zip(mark.x, mark.y, mark.labels, mark.written, strict=True):
         if write:
@@ -164,10 +191,7 @@ def _intervals(axes: Axes, marks: Sequence[Intervals]) -> None:
     labels = marks[0].labels
     for mark, places in zip(marks, side_by_side(marks), strict=True):
         values = [math.nan if value is None else value for value in mark.values]
-        colour, symbol, name = COLOURS[mark.colour], SYMBOLS[mark.colour], _text(mark.name) or None
-        axes.errorbar(
-            values, places, xerr=mark.half, color=colour, fmt=symbol, markersize=5, elinewidth=1.2, label=name
-        )
+        axes.errorbar(values, places, xerr=mark.half, elinewidth=1.2, **_marker(mark))
     axes.set_yticks(range(len(labels)), [_text(label) for label in labels])
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.grid(axis="x", alpha=0.25)
@@ -178,7 +202,8 @@ def _bars(axes: Axes, bars: Sequence[Bars]) -> None:
     thick = 0.75 / len(bars)
     for number, mark in enumerate(bars):
         place = at + (number - (len(bars) - 1) / 2) * thick
-        drawn = axes.barh(place, mark.values, thick, color=COLOURS[mark.colour], label=_text(mark.name) or None)
+        colours = [mark.colour] if isinstance(mark.colour, int) else mark.colour
+        drawn = axes.barh(place, mark.values, thick, color=[*map(_colour, colours)], label=_text(mark.name) or None)
         axes.bar_label(drawn, [f"{value:.3g}" for value in mark.values], padding=3, fontsize=8)
     axes.set_yticks(at, [_text(label) for label in bars[0].labels])
     axes.invert_yaxis()

@@ -10,9 +10,9 @@ from typing import Any
 
 from likelyshot.evaluation.sweep import Sweep
 from likelyshot.methods import METHODS, facts_of
-from likelyshot.report.charts import Chart, TextTable
+from likelyshot.report.charts import Chart
 from likelyshot.report.figures import write_figures
-from likelyshot.report.html import Page, Section, write_page
+from likelyshot.report.html import Page, Section, TextTable, write_page
 from likelyshot.report.report_charts import MOST_PAIRS, Setting, best_row, setting_charts
 from likelyshot.report.sweep_chart import sweep_chart
 

@@ -9,7 +9,7 @@ from likelyshot.data.tasks import Balanced, sample_tasks
 from likelyshot.encoders.extract import Pool, encode
 from likelyshot.encoders.networks.blocks import Encoder
 from likelyshot.evaluation.evaluate import evaluate
-from likelyshot.methods.binding import Statistics, bind
+from likelyshot.methods.binding import bind
 from likelyshot.training.recipes import Recipe
 
 Validator = Callable[[Encoder], Result]
@@ -28,5 +28,5 @@ def validator(recipe: Recipe, pool: Pool) -> Validator:
         classes=pool.classes,
     )
     name = settings.method or recipe.finetune.metric
-    method = bind(name, settings.params, Statistics(), ways=settings.ways, shots=settings.shots)
+    method = bind(name, settings.params)
     return lambda encoder: evaluate(method, encode(encoder, pool), tasks)

@@ -160,14 +160,14 @@ def test_only_the_images_of_the_part_that_is_asked_for_must_be_there(make, tmp_p
     table(tmp_path / "tables" / "train.csv", "filename,label", "1.png,owl")
     table(tmp_path / "tables" / "test.csv", "filename,label", "2.png,jay")
     assert open_images(path, split="train", splits=tmp_path / "tables").classes == ("owl",)
-    with pytest.raises(InputError, match="1 of 1 are not there"):
+    with pytest.raises(InputError, match="1 of 1 are missing"):
         open_images(path, splits=tmp_path / "tables")
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["filename,label", "9.png,owl", "1.png,owl"], r"1 of 2 are not there.*'9.png'"),
+        (["filename,label", "9.png,owl", "1.png,owl"], r"1 of 2 are missing.*'9.png'"),
         (["filename,label", "x.png,emu"], "there more than once"),
         (["1.png,owl"], "the columns filename and label"),
         ([], "but got"),

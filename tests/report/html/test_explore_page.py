@@ -163,7 +163,7 @@ def test_hostile_class_names_stay_text(open_page, file, exploration, width):
     box = heat.bounding_box()
     heat.hover(position={"x": box["width"] / 2, "y": box["height"] * 1.5 / 20})  # the second of twenty rows
     expect(tab.locator("#rates .hoverlayer")).to_contain_text(hostile[1])
-    assert tab.locator("main img, main script, .plot a[href], .plot b, svg a").count() == 0
+    assert tab.locator("main img, main script:not([type]), .plot a[href], .plot b, svg a").count() == 0
 
 
 def test_dark_mode_changes_ground_and_plots_at_once(open_page, file):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 import pytest
+from matplotlib.colors import to_hex
 
 from likelyshot.errors import InputError
-from likelyshot.report.charts import COLOURS, Chart, Heat, Intervals, Line, Panel, Points, Steps
+from likelyshot.report.charts import COLOURS, Bars, Chart, Heat, Intervals, Line, Panel, Points, Steps
 from likelyshot.report.explore_page import write_explore_figures
-from likelyshot.report.figures import SYMBOLS, draw_chart, write_figure, write_figures
+from likelyshot.report.figures import draw_chart, write_figure, write_figures
 
 NAMES = ("features", "families", "behind", "rates", "scores", "correlations", "agreement")
 SIGNS = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}
@@ -71,7 +72,7 @@ def test_lines_beyond_the_palette_differ_by_their_dashes():
 def test_intervals_are_where_their_values_are():
     marks = [
         Intervals("a", ["x", "y", "z"], [1.0, None, 3.0], [0.5, 0.0, 0.25], 0),
-        Intervals("b", ["x", "y", "z"], [None, 2.0, 4.0], [0.0, 0.1, 0.1], 2),
+        Intervals("b", ["x", "y", "z"], [None, 2.0, 4.0], [0.0, 0.1, 0.1], 2, hollow=True),
     ]
     axes = draw_chart(Chart("c", "", "", [Panel("x", "", marks)])).axes[0]
     first, second = axes.containers
@@ -81,7 +82,8 @@ def test_intervals_are_where_their_values_are():
     assert first.lines[0].get_ydata()[2] == pytest.approx(1.89)  # beside the other
     assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y", "z"]
     assert axes.yaxis_inverted()
-    assert {line.lines[0].get_marker() for line in axes.containers} == {SYMBOLS[0], SYMBOLS[2]}
+    assert [line.lines[0].get_markerfacecolor() for line in axes.containers] == [COLOURS[0], "white"]
+    assert {line.lines[0].get_marker() for line in axes.containers} == {"o", "s"}
 
 
 def test_points_on_a_logarithmic_axis_have_numbers_and_chosen_labels(tmp_path):
@@ -91,6 +93,12 @@ def test_points_on_a_logarithmic_axis_have_numbers_and_chosen_labels(tmp_path):
     assert {"0.1", "1", "10", "one $x$"} <= set(found)
     assert "two" not in found
     assert not any("mathdefault" in text for text in found)
+
+
+def test_bars_have_one_colour_or_one_each():
+    for colour, expected in ((1, [COLOURS[1]] * 2), ((2, 5), [COLOURS[2], COLOURS[0]])):
+        axes = draw_chart(Chart("c", "", "", [Panel("", "", [Bars("", ["a", "b"], [1, 2], colour)])])).axes[0]
+        assert [to_hex(bar.get_facecolor()).upper() for bar in axes.patches] == expected
 
 
 def test_only_histograms_begin_at_zero():

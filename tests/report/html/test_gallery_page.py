@@ -43,7 +43,7 @@ def test_it_is_drawn_and_nothing_complains(open_page, page, width, dark):
     light = tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert light is not dark
     bars = tab.evaluate("[...document.querySelectorAll('rect')].map(bar => bar.getBoundingClientRect().width)")
-    shares = [float(text.rstrip("%")) for text in tab.locator("td.number:nth-child(3)").all_text_contents()]
+    shares = [float(text.rstrip(" %")) for text in tab.locator("td.number:nth-child(3)").all_text_contents()]
     assert bars[0] > 20
     np.testing.assert_allclose(np.array(bars) / bars[0], np.array(shares) / shares[0], atol=0.02)
 

@@ -14,7 +14,7 @@ from likelyshot.data.datasets.image_set import ImageSet
 from likelyshot.data.images import ImageError
 from likelyshot.data.items import Problem
 from likelyshot.errors import InputError
-from likelyshot.machine import ordered_map
+from likelyshot.machine import Progress, ordered_map
 
 Pixels = NDArray[np.uint8]  # (n, 3, size, size)
 
@@ -24,28 +24,34 @@ NAMED = 10  # unreadable images that an error names
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """Square images in memory, or mapped into it from a file."""
+    """Square images in memory, or mapped into it from a file.
 
-    pixels: Tensor  # (n, 3, size, size) uint8
-    labels: Tensor  # (n,) int64
+    Args:
+        pixels: (n, 3, size, size) uint8.
+        labels: Numbers of classes, (n,) int64.
+        classes: Names of the classes.
+        problems: What could not be read and was left out.
+    """
+
+    pixels: Tensor
+    labels: Tensor
     classes: tuple[str, ...]
-    problems: tuple[Problem, ...] = ()  # what could not be read and was left out
+    problems: tuple[Problem, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
-def decoded(
-    images: ImageSet,
-    size: int,
-    *,
-    workers: int | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Decoded:
+def decoded(images: ImageSet, size: int, *, progress: Progress | None = None) -> Decoded:
     """Read a whole data set: the shorter side becomes `size`, and the middle square of it is kept.
 
     Needs n x 3 x size x size bytes. Unreadable images are reported together, by name, when all others are read; or left
-    out, if the set says so. `progress` is called with the number of images read since the last call.
+    out, if the set says so.
+
+    Args:
+        images: The data set.
+        size: Side of the squares, in pixels.
+        progress: Called with the number of images read since the last call.
     """
     check_size(size)
     pixels = torch.empty(len(images), 3, size, size, dtype=torch.uint8)
@@ -56,17 +62,12 @@ def decoded(
         pixels[filled : filled + len(rows)] = torch.from_numpy(rows)
         filled += len(rows)
 
-    problems = decode(images, size, keep, workers=workers, progress=progress)
+    problems = decode(images, size, keep, progress=progress)
     return without(images, pixels[:filled], problems)
 
 
 def decode(
-    images: ImageSet,
-    size: int,
-    keep: Callable[[Pixels], None],
-    *,
-    workers: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    images: ImageSet, size: int, keep: Callable[[Pixels], None], *, progress: Progress | None = None
 ) -> dict[int, Problem]:
     """Hand over the pixels of the readable images, in order and a few at a time; give what was wrong with the others.
 
@@ -74,22 +75,20 @@ def decode(
     """
     chunks = [range(start, min(start + CHUNK, len(images))) for start in range(0, len(images), CHUNK)]
     problems: dict[int, Problem] = {}
-    for chunk, (rows, wrong) in zip(
-        chunks, ordered_map(lambda chunk: _read(images, chunk, size), chunks, threads=workers), strict=True
-    ):
+    for chunk, (rows, wrong) in zip(chunks, ordered_map(lambda chunk: _read(images, chunk, size), chunks), strict=True):
         keep(rows)
         problems |= wrong
         if progress is not None:
             progress(len(chunk))
-    report(problems.values(), images)
+    refuse_unreadable(problems.values(), images)
     return problems
 
 
 def without(images: ImageSet, pixels: Tensor, problems: Mapping[int, Problem]) -> Decoded:
     """Put the pixels of the readable images together with their labels."""
-    kept = torch.ones(len(images), dtype=torch.bool)
-    kept[list(problems)] = False
-    return Decoded(pixels, images.labels[kept], images.classes, tuple(problems.values()))
+    readable = torch.ones(len(images), dtype=torch.bool)
+    readable[list(problems)] = False
+    return Decoded(pixels, images.labels[readable], images.classes, tuple(problems.values()))
 
 
 def check_size(size: int) -> None:
@@ -116,15 +115,12 @@ def _read(images: ImageSet, positions: Sequence[int], size: int) -> tuple[Pixels
     return rows[:filled], problems
 
 
-def report(problems: Iterable[Problem], images: ImageSet) -> None:
-    """Refuse unreadable images, unless the set says that they are left out and not all of them are."""
+def refuse_unreadable(problems: Iterable[Problem], images: ImageSet) -> None:
+    """Raise InputError if there are unreadable images, unless the set leaves them out and others remain."""
     wrong = list(problems)
     if wrong and not (images.skip_unreadable and len(wrong) < len(images)):
         named = ", ".join(f"{problem.name!r} ({problem.kind})" for problem in wrong[:NAMED])
         more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
-        remedy = (
-            "mend them"
-            if images.skip_unreadable
-            else "mend them, or skip unreadable images (--skip-unreadable; data.skip_unreadable in a recipe)"
-        )
+        skip = ", or skip unreadable images (--skip-unreadable; data.skip_unreadable in a recipe)"
+        remedy = f"repair or remove them{'' if images.skip_unreadable else skip}"
         raise InputError(f"expected readable images, but got {len(wrong)} that are not, {named}{more}: {remedy}")

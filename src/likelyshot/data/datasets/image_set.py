@@ -12,8 +12,8 @@ from torch import Tensor
 from likelyshot.data.datasets.layouts import by_classes, by_folders, by_tables
 from likelyshot.data.datasets.sources import Source, open_source
 from likelyshot.data.images import read_image
-from likelyshot.data.splits import load_split, some
-from likelyshot.errors import InputError
+from likelyshot.data.splits import load_split
+from likelyshot.errors import InputError, few
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -73,7 +73,7 @@ def open_images(
     if splits is None:
         members = dict(sorted(members.items()))
     if empty := [name for name, images in members.items() if not images]:
-        got = f"{len(empty)} of {len(members)} classes have none ({some(empty)})"
+        got = f"{len(empty)} of {len(members)} classes have none ({few(empty)})"
         raise InputError(f"expected images of every class of the split in {path}, but {got}: complete the images")
     labels = torch.arange(len(members)).repeat_interleave(torch.tensor([len(images) for images in members.values()]))
     ordered = tuple(name for images in members.values() for name in sorted(images))

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from likelyshot.data.splits import PARTS, disjoint, some
-from likelyshot.errors import InputError
+from likelyshot.data.splits import PARTS, disjoint
+from likelyshot.errors import InputError, few
 
 #: The images of every class of every part; a data set without parts has the part "".
 Arranged = dict[str, dict[str, list[str]]]
@@ -32,7 +32,7 @@ def by_folders(names: Sequence[str]) -> Arranged:
             break
         start += 1
     if outside := [name for name, path in zip(names, folders, strict=True) if len(path) <= start]:
-        got = f"{len(outside)} outside ({some(outside)})"
+        got = f"{len(outside)} outside ({few(outside)})"
         raise InputError(f"expected images in class folders, but got {got}: put each in the folder of its class")
     arranged: Arranged = defaultdict(lambda: defaultdict(list))
     for name, path in zip(names, folders, strict=True):
@@ -61,9 +61,9 @@ def by_classes(names: Sequence[str], split: Mapping[str, Sequence[str]]) -> Arra
         return next((run for run in runs if run in members), None)
 
     for name in names:
-        found = class_of(name.rpartition("/")[0])
-        if found is not None:
-            members[found].append(name)
+        folder_class = class_of(name.rpartition("/")[0])
+        if folder_class is not None:
+            members[folder_class].append(name)
     return arranged
 
 
@@ -83,20 +83,20 @@ def by_tables(names: Sequence[str], folder: Path, wanted: str | None) -> Arrange
     arranged: Arranged = {}
     for part, rows in tables.items():
         arranged[part] = {label: [] for label in sorted(set(rows.values()))}
-        lost = []
+        missing = []
         for file, label in rows.items() if wanted in (None, part) else ():
-            found = _found(file, label, ends[file.rpartition("/")[2]])
-            if found is None:
-                lost.append(file)
+            image = _find(file, label, ends[file.rpartition("/")[2]])
+            if image is None:
+                missing.append(file)
             else:
-                arranged[part][label].append(found)
-        if lost:
-            got = f"{len(lost)} of {len(rows)} are not there, or there more than once ({some(lost)})"
+                arranged[part][label].append(image)
+        if missing:
+            got = f"{len(missing)} of {len(rows)} are missing, or there more than once ({few(missing)})"
             raise InputError(f"expected the images of {folder / part}.csv, but {got}: complete the images")
     return arranged
 
 
-def _found(file: str, label: str, candidates: Iterable[str]) -> str | None:
+def _find(file: str, label: str, candidates: Iterable[str]) -> str | None:
     fits = [name for name in candidates if name == file or name.endswith(f"/{file}")]
     if len(fits) > 1:
         fits = [name for name in fits if name == file] or [name for name in fits if label in name.split("/")[:-1]]
@@ -104,15 +104,18 @@ def _found(file: str, label: str, candidates: Iterable[str]) -> str | None:
 
 
 def _rows(path: Path) -> dict[str, str]:
-    """Read file -> label; further columns do not count, and neither do spaces around a value."""
+    """Read file -> label; further columns do not count, and neither do spaces around a value.
+
+    Published tables have rows of unequal lengths, which `read_table` would leave out.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [[value.strip() for value in row] for row in csv.reader(file)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"cannot read the table {path} ({error}): mend it") from None
+        raise InputError(f"cannot read the table {path} ({error}): correct it") from None
     header = rows[0] if rows else []
     if not {"filename", "label"} <= set(header):
-        got = some(header) or "nothing"
+        got = few(header) or "nothing"
         raise InputError(
             f"expected the columns filename and label in {path}, but got {got}: name them in its first line"
         )

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from likelyshot.data.images import MAX_BYTES, SUFFIXES, ImageError, find_images, read_bytes
-from likelyshot.data.splits import some
-from likelyshot.errors import InputError
+from likelyshot.errors import InputError, few
 
 
 class Folder:
@@ -24,8 +23,8 @@ class Folder:
         """List the images, sorted, by their paths below the folder."""
         images, problems = find_images(self.path)
         if wrong := [problem for problem in problems if problem.kind != "unsupported file"]:
-            got = f"{len(wrong)} that cannot be followed ({wrong[0].kind}: {some(one.name for one in wrong)})"
-            raise InputError(f"expected files and folders in {self.path}, but got {got}: put files in their place")
+            got = f"{len(wrong)} that cannot be followed ({wrong[0].kind}: {few(one.name for one in wrong)})"
+            raise InputError(f"expected files and folders in {self.path}, but got {got}: put files there instead")
         return [image.relative_to(self.path).as_posix() for image in images]
 
     def read(self, name: str) -> bytes:
@@ -54,12 +53,12 @@ class Archive:
             parts = entry.filename.split("/")
             if entry.filename.startswith("/") or ".." in parts:
                 got = f"{entry.filename!r} in {self.path}"
-                raise InputError(f"expected names that stay in the archive, but got {got}: pack it anew")
+                raise InputError(f"expected names that stay in the archive, but got {got}: pack it again")
             hidden = any(part.startswith(".") or part == "__MACOSX" for part in parts)
             if entry.is_dir() or hidden or f".{parts[-1].rpartition('.')[2].lower()}" not in SUFFIXES:
                 continue
             if entry.flag_bits & 1:
-                raise InputError(f"expected an archive without a password, but {self.path} has one: pack it anew")
+                raise InputError(f"expected an archive without a password, but {self.path} has one: pack it again")
             names.append(entry.filename)
         return sorted(set(names))
 
@@ -87,7 +86,7 @@ class Archive:
             try:
                 opened = (os.getpid(), zipfile.ZipFile(self.path), threading.Lock())
             except (zipfile.BadZipFile, OSError, ValueError) as error:
-                raise InputError(f"cannot read the archive {self.path} ({error}): fetch or pack it anew") from None
+                raise InputError(f"cannot read the archive {self.path} ({error}): fetch or pack it again") from None
             self._opened = opened
         return opened[1:]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from likelyshot.data.feature_files import READERS, reading
 from likelyshot.data.images import SUFFIXES, find_images
 from likelyshot.data.items import Item, Problem
+from likelyshot.data.tables import TABLES, read_table
 from likelyshot.errors import InputError
 from likelyshot.own_data.piles.columns import Columns, from_table
 from likelyshot.own_data.piles.features import read_features
 from likelyshot.own_data.piles.pile import Numbered, Pile, left_out
-from likelyshot.own_data.piles.tables import TABLES, read_table
 
 __all__ = ["Numbered", "Pile", "duplicates", "only_in_pile", "read_labelled", "read_pile"]
 
@@ -139,9 +139,9 @@ def _read_labelled_folder(folder: Path) -> Pile:
 
 def _read_file(path: Path, columns: Columns, root: str | Path | None, labelled: bool) -> Pile:
     kind = path.suffix.lower()
-    known = sorted({*READERS, *TABLES})
-    if kind not in known:
-        raise InputError(f"expected a folder or one of {' '.join(known)}, but got {path.name!r}: convert it")
+    if kind not in READERS:
+        known = " ".join(sorted(READERS))
+        raise InputError(f"expected a folder or one of {known}, but got {path.name!r}: convert it")
     with reading(path):
         if not path.stat().st_size:
             raise InputError("expected rows, but got an empty file: write it again")

@@ -9,14 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from likelyshot.data import feature_files
 from likelyshot.data.items import Item, Problem
+from likelyshot.data.tables import LABEL_COLUMNS, Column, Table
 from likelyshot.errors import InputError
 from likelyshot.own_data.piles.features import vector_pile
 from likelyshot.own_data.piles.pile import Pile, left_out
-from likelyshot.own_data.piles.tables import Table, plain
 
 PATH_COLUMNS = ("path", "image", "file", "filename")
 TEXT_COLUMNS = ("text", "sentence", "title")
@@ -33,64 +30,62 @@ class Columns(NamedTuple):
 
 def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled: bool) -> Pile:
     """Make a pile of embeddings if the table has them, else of images, all within `folders`, else of texts."""
-    count = len(table.numbers)
+    count = len(table.rows)
+    problems = list(table.problems)
     if not count:
-        raise InputError(f"expected rows below a header, but found none{left_out(table.problems)}: write it again")
-    label_column = table.given(columns.label) if columns.label else table.first(feature_files.LABEL_COLUMNS)
+        raise InputError(f"expected rows below a header, but found none{left_out(problems)}: write it again")
+    known = {column.name for column in table.columns}
+    named = columns.label if labelled or columns.label in known else None  # a pile needs no labels
+    label_column = table.named(named) if named else table.find(LABEL_COLUMNS)
     if labelled and label_column is None:
-        held = ", ".join(table.rows.column_names)[:200]
-        usual = ", ".join(feature_files.LABEL_COLUMNS)
-        raise InputError(f"expected a column of labels ({usual}), but got {held}: name it by label_column")
-    labels = [None] * count if label_column is None else [plain(cell) or None for cell in label_column.to_pylist()]
+        usual = ", ".join(LABEL_COLUMNS)
+        raise InputError(
+            f"expected a column of labels ({usual}), but got {table.header}: name it with label_column (--label-column)"
+        )
+    labels = [None] * count if label_column is None else [cell or None for cell in label_column.texts()]
     vectors = None if columns.path or columns.text else _vectors(table, columns)
-    paths = table.given(columns.path) if columns.path else table.first(PATH_COLUMNS)
-    texts = table.given(columns.text) if columns.text else table.first(TEXT_COLUMNS)
-    named = table.first(NAME_COLUMNS)
-    cells = [None] * count if named is None else named.to_pylist()
-    names = [plain(cell) or f"row {number}" for cell, number in zip(cells, table.numbers, strict=True)]
+    paths = table.named(columns.path) if columns.path else table.find(PATH_COLUMNS)
+    texts = table.named(columns.text) if columns.text else table.find(TEXT_COLUMNS)
+    name_column = table.find(NAME_COLUMNS)
+    cells = [""] * count if name_column is None else name_column.texts()
+    names = [cell or f"row {number}" for cell, number in zip(cells, table.rows, strict=True)]
     if vectors is not None:
         items = [Item(name, label) for name, label in zip(names, labels, strict=True)]
-        return replace(vector_pile(vectors), items=items, problems=table.problems)
+        return replace(vector_pile(vectors), items=items, problems=problems)
     if paths is not None and not columns.text:
-        return _image_pile(paths, labels, table, folders)
+        return _image_pile(paths, labels, problems, folders)
     if texts is None:
-        held = ", ".join(table.rows.column_names)[:200]
         expected = "a column of paths (path, image, file), of texts (text, sentence, title) or of embeddings"
-        raise InputError(f"expected {expected}, but got {held}: rename or name it")
-    said = [plain(cell) for cell in texts.to_pylist()]
-    rows = list(zip(names, labels, said, strict=True))
+        raise InputError(
+            f"expected {expected}, but got {table.header}: name it with path_column or text_column (--path-column, "
+            "--text-column)"
+        )
+    rows = list(zip(names, labels, texts.texts(), strict=True))
     empty = [Problem(name, "empty text") for name, _, text in rows if not text.strip()]
     items = [Item(name, label, text=text) for name, label, text in rows if text.strip()]
-    return Pile(items, None, table.problems + empty, "text")
+    return Pile(items, None, problems + empty, "text")
 
 
 def _vectors(table: Table, columns: Columns) -> Any:
-    """The embeddings of a table: one column of lists, or columns of numbers; None if it has paths or texts instead."""
-    lists = table.first(feature_files.VECTOR_COLUMNS)
-    if lists is not None:
-        return feature_files.vector_lists(lists)
-    ignored = {*feature_files.LABEL_COLUMNS, *feature_files.OTHER_COLUMNS, *feature_files.INDEX_COLUMNS, "name"}
-    others = [name for name in table.rows.column_names if name.strip().lower() not in ignored and name != columns.label]
-    if table.first((*PATH_COLUMNS, *TEXT_COLUMNS)) is not None:  # width and height of an image are no embedding
-        others = [name for name in others if re.fullmatch(r"(f|x|dim|feature|embedding)?_?\d+", name.strip().lower())]
-    found = [(name, feature_files.number_column(name, table.given(name))) for name in others]
-    numbers = [values for _, values in found if values is not None]
-    return np.column_stack(numbers) if numbers else None
+    """Give the embeddings of a table; None if it has paths or texts instead."""
+    pictures = table.find((*PATH_COLUMNS, *TEXT_COLUMNS)) is not None
+    pattern = (
+        r"(f|x|dim|feature|embedding)?_?\d+" if pictures else ".*"
+    )  # width and height of an image are no embedding
+    return table.vectors(ignored=[columns.label] if columns.label else [], pattern=pattern)
 
 
-def _image_pile(paths: Any, labels: Sequence[str | None], table: Table, folders: Sequence[Path]) -> Pile:
+def _image_pile(paths: Column, labels: Sequence[str | None], problems: list[Problem], folders: Sequence[Path]) -> Pile:
     items: list[Item] = []
-    problems = list(table.problems)
-    for cell, label, number in zip(paths.to_pylist(), labels, table.numbers, strict=True):
-        name = plain(cell)
-        found = _locate(name, folders)
-        if isinstance(found, str) and re.match(r"'[=+\-@\t\r\n]", name):  # as tables of answers write such names
+    for name, label, number in zip(paths.texts(), labels, paths.rows, strict=True):
+        place = _locate(name, folders)
+        if isinstance(place, str) and re.match(r"'[=+\-@\t\r\n]", name):  # as tables of answers write such names
             name = name[1:]
-            found = _locate(name, folders)
-        if isinstance(found, Path):
-            items.append(Item(name, label, found))
+            place = _locate(name, folders)
+        if isinstance(place, Path):
+            items.append(Item(name, label, place))
         else:
-            problems.append(Problem(name or f"row {number}", found, f"row {number}"))
+            problems.append(Problem(name or f"row {number}", place, f"row {number}"))
     return Pile(items, None, problems, "image")
 
 

@@ -1,27 +1,39 @@
-"""One self-contained HTML page of text, tables and charts, that works offline and runs nothing but its own script."""
+"""Self-contained HTML pages that work offline and run nothing but their own script: one template, one policy."""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from likelyshot.data.files import write_whole
-from likelyshot.report.charts import COLOURS, COLOURS_ON_DARK, Chart, TextTable
+from likelyshot.report.charts import COLOURS, COLOURS_ON_DARK, DASHES, SYMBOLS, Chart
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Cells as text, with a heading for every column; the first column names the row."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    kind: str = field(default="table", init=False)
 
 
 @dataclass(frozen=True)
 class Histograms:
-    """A chart of histograms whose feature and classes the reader chooses; page/histograms.js draws it.
+    """A chart of histograms whose feature and classes the reader chooses; histograms.js draws it.
 
     `data` has the entries classes, features, features_of, histograms and rates of `explore`, and `start`: the
-    positions of the feature and of the classes to begin with.
+    positions of the feature and of the classes that are shown first.
     """
 
     name: str
@@ -32,9 +44,9 @@ class Histograms:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, paragraphs, and what they speak of.
+    """A heading, paragraphs, and the charts and tables that they describe.
 
-    Sections with a `choice` are alike: where there are many of them, the reader chooses one from a list of that name.
+    Sections with a `choice` are alike: if there are many of them, the reader chooses one from a list of that name.
     """
 
     title: str
@@ -45,7 +57,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """All that a page shows; every text is shown as it is, never read as markup."""
+    """All that a page of charts shows; every text is shown as it is, never read as markup."""
 
     title: str
     summary: Sequence[str]
@@ -55,63 +67,66 @@ class Page:
 
 
 def write_page(path: str | Path, page: Page) -> Path:
-    """Write a page as one HTML file, whole or not at all."""
+    """Write a page of charts as one HTML file, whole or not at all."""
     return write_whole(path, render_page(page))
 
 
 def render_page(page: Page) -> str:
-    r"""Make the HTML of a page: plotly, script, style and data inside, all else forbidden by its own policy.
-
-    The data are JSON in which no character can end a script; page.js puts the texts in place by textContent. Plotly
-    comes compressed, and runs because the policy knows the hash of its text.
+    r"""Make the HTML of a page of charts. Plotly comes compressed: the policy admits it by the hash of its text.
 
     >>> html = render_page(Page("</script><script>alert(1)", [], [], {}, "likelyshot explore"))
-    >>> "<script>alert" in html, "\\u003cscript\\u003ealert" in html
+    >>> "<script>alert" in html, "&lt;script&gt;alert" in html
     (False, True)
     """
-    here = files(__package__)
-    script = "".join((here / name).read_text("utf-8") for name in ("histograms.js", "page.js"))
-    style = (here / "page.css").read_text("utf-8")
     plotly = (files("plotly") / "package_data" / "plotly.min.js").read_bytes()
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; "
-        f"script-src {_hash(script.encode())} {_hash(plotly)}; "
-        "style-src 'unsafe-inline'; "  # plotly sets style attributes, and adds the style sheet of its maps
-        "img-src data: blob:"  # plotly's download of a chart as an image
+    return render(
+        "charts",
+        scripts=("histograms.js", "charts.js"),
+        plotly=plotly,
+        packed_plotly=base64.b64encode(gzip.compress(plotly, mtime=0)).decode(),
+        look={"light": COLOURS, "dark": COLOURS_ON_DARK, "dashes": list(DASHES), "symbols": list(SYMBOLS)},
+        **{name: getattr(page, name) for name in ("title", "summary", "sections", "settings", "command")},
     )
-    data = {**asdict(page), "colours": {"light": COLOURS, "dark": COLOURS_ON_DARK}}
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>likelyshot</title>
-<style>{style}</style>
-</head>
-<body>
-<noscript><p>This page draws its charts and tables by JavaScript, which is switched off.</p></noscript>
-<main id="page"></main>
-<footer>Made by likelyshot. Charts by plotly.js (MIT licence, Plotly, Inc.).</footer>
-<script type="application/json" id="data">{in_script(data)}</script>
-<script type="text/plain" id="plotly">{base64.b64encode(gzip.compress(plotly, mtime=0)).decode()}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
 
 
-def in_script(data: Any) -> str:
-    r"""Write JSON that can stand inside a script element: nothing in it can end the element or a line.
+def render(template: str, *, scripts: Sequence[str], plotly: bytes = b"", **content: Any) -> str:
+    """Make the HTML of a page whose policy admits its own style and scripts, and nothing from anywhere else.
 
-    >>> in_script({"name": "</script>"})
-    '{"name":"\\u003c/script\\u003e"}'
+    Jinja escapes every text of `content`, in attributes and in JSON too. Bytes of file names that are not UTF-8 are
+    shown as escapes.
+
+    Args:
+        template: The name of a template here that extends base.html; its style sheet has the same name.
+        scripts: The files here that make up the script of the page.
+        plotly: The text of plotly, if the page draws by it.
+        content: What the template shows: at least title, summary, settings and command.
     """
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+    style, script = (
+        "".join((files(__package__) / name).read_text("utf-8") for name in names)
+        for names in (("base.css", f"{template}.css"), scripts)
+    )
+    policy = {
+        **dict.fromkeys(("default-src", "base-uri", "form-action"), "'none'"),
+        "script-src": " ".join(_hash(code) for code in (script.encode(), plotly) if code),
+        # plotly sets style attributes, adds the style sheet of its maps, and saves a chart as an image by a blob
+        "style-src": "'unsafe-inline'" if plotly else _hash(style.encode()),
+        "img-src": "data: blob:" if plotly else "data:",
+    }
+    policy_text = "; ".join(f"{rule} {sources}" for rule, sources in policy.items())
+    page = (
+        _templates().get_template(f"{template}.html").render(policy=policy_text, style=style, script=script, **content)
+    )
+    return page.encode("utf-8", "backslashreplace").decode()
+
+
+@cache
+def _templates() -> Environment:
+    loader = PackageLoader(__package__, "")
+    templates = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    templates.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":"), "default": asdict}
+    return templates
 
 
 def _hash(code: bytes) -> str:

@@ -9,21 +9,22 @@ function decode(text, type) {
   return new type(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer); // little-endian, as browsers are
 }
 
-function histograms(part) {
-  const { classes, features, features_of: total, start } = part.data;
-  const { bins, width, counts, dtype, images } = part.data.histograms;
+function histograms(figure) {
+  const data = JSON.parse(figure.querySelector("script").textContent);
+  const { classes, features, features_of: total, start } = data;
+  const { bins, width, counts, dtype, images } = data.histograms;
   const table = decode(counts, dtype === "uint8" ? Uint8Array : Uint16Array);
-  const rates = decode(part.data.rates, Float32Array);
+  const rates = decode(data.rates, Float32Array);
   const chosen = Array.from({ length: MOST }, (_, i) => start.classes[i] ?? null); // a class keeps its colour
   let feature = start.feature; // the position in features
 
-  const number = make("input", "", { type: "number", id: `${part.name}-feature`, min: features[0], max: features.at(-1), step: 1 });
+  const number = make("input", "", { type: "number", id: `${figure.id}-feature`, min: features[0], max: features.at(-1), step: 1 });
   const random = make("button", "Random feature", { type: "button" });
-  const filter = make("input", "", { type: "search", id: `${part.name}-filter`, placeholder: "part of a name" });
+  const filter = make("input", "", { type: "search", id: `${figure.id}-filter`, placeholder: "part of a name" });
   const said = make("p", "", { role: "status" });
-  const boxes = classes.map((_, i) => make("input", "", { type: "checkbox", id: `${part.name}-class-${i}`, value: i }));
+  const boxes = classes.map((_, i) => make("input", "", { type: "checkbox", id: `${figure.id}-class-${i}`, value: i }));
   const lines = classes.map((name, i) => make("div", "", {}, boxes[i], make("label", name, { for: boxes[i].id })));
-  const plot = picture(part.caption);
+  const plot = make("div", "", { class: "plot", role: "img" });
 
   function panel() {
     const edges = Array.from({ length: bins + 1 }, (_, i) => i * width[feature]);
@@ -89,6 +90,5 @@ function histograms(part) {
     list.append(make("div", "", { class: "row" }, make("label", "Filter", { for: filter.id }), filter));
   }
   list.append(make("div", "", { class: "choices" }, ...lines));
-  return make("figure", "", { id: part.name, class: "chooser" }, make("div", "", { class: "controls" }, pick, list),
-    make("div", "", {}, plot, said), make("figcaption", part.caption));
+  figure.prepend(make("div", "", { class: "controls" }, pick, list), make("div", "", {}, plot, said));
 }

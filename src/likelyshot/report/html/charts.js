@@ -1,11 +1,9 @@
-// Builds the page from its data. Texts become text nodes, never markup; what plotly shows goes through plain().
+// Draws the charts of a page. Texts become text nodes, never markup; what plotly shows goes through plain().
 
-const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"]; // lines differ by more than colour
-const SYMBOLS = ["circle", "diamond", "square", "triangle-up", "triangle-down"]; // and so do points
-const MANY_SECTIONS = 4; // of which the reader chooses one, beyond that they are chosen from a list
+const MANY_SECTIONS = 4; // if more are alike, the reader chooses one from a list
 const BUTTONS = [["toImage", "resetScale2d"]]; // these only: plotly has others that send charts away
 const scheme = window.matchMedia("(prefers-color-scheme: dark)");
-const page = JSON.parse(document.getElementById("data").textContent);
+const look = JSON.parse(document.getElementById("look").textContent);
 const drawings = []; // functions that draw anew: at first, in another colour scheme, at another width
 
 function make(tag, text = "", attributes = {}, ...children) {
@@ -31,7 +29,7 @@ function digits(value) {
 }
 
 function colour(index, opacity = 1) {
-  const palette = page.colours[scheme.matches ? "dark" : "light"];
+  const palette = look[scheme.matches ? "dark" : "light"];
   const hex = palette[index % palette.length];
   const [r, g, b] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
   return `rgba(${r}, ${g}, ${b}, ${opacity})`;
@@ -45,9 +43,13 @@ function plusMinus(value, half) {
   return half > 0 ? `${value.toFixed(2)} ± ${half.toFixed(2)}` : digits(value);
 }
 
-// The dash of a colour; when the palette begins again, another.
-function dash(index) {
-  return DASHES[(index + Math.floor(index / DASHES.length)) % DASHES.length];
+// The dash or symbol that goes with a colour; when the palette begins again, another.
+function beside(index, kind) {
+  return look[kind][(index + Math.floor(index / look.light.length)) % look[kind].length];
+}
+
+function symbol(mark) {
+  return beside(mark.colour, "symbols") + (mark.hollow ? "-open" : "");
 }
 
 const traces = {
@@ -55,8 +57,8 @@ const traces = {
     type: "scatter", mode: "lines", x: mark.x, y: mark.y, hoverinfo: "skip", line: { color: ink("--quiet"), width: 1 },
   } : {
     type: "scatter", mode: mark.half?.length ? "lines+markers" : "lines", x: mark.x, y: mark.y,
-    line: { color: colour(mark.colour), width: 2.5, dash: dash(mark.colour) },
-    marker: { size: 7, symbol: SYMBOLS[mark.colour % SYMBOLS.length] },
+    line: { color: colour(mark.colour), width: 2.5, dash: beside(mark.colour, "dashes") },
+    marker: { size: 7, symbol: symbol(mark) },
   }),
   band: (mark) => ({
     type: "scatter", mode: "lines", x: [...mark.x, ...mark.x.toReversed()], line: { width: 0 },
@@ -72,19 +74,19 @@ const traces = {
     type: "bar", orientation: "h", x: mark.values, y: mark.labels.map((_, i) => i),
     text: mark.values.map(digits), textposition: "outside", cliponaxis: false, textangle: 0,
     hovertext: mark.labels.map((label, i) => `${plain(label)}: ${digits(mark.values[i])}`), hoverinfo: "text+name",
-    marker: { color: colour(mark.colour) },
+    marker: { color: Array.isArray(mark.colour) ? mark.colour.map((index) => colour(index)) : colour(mark.colour) },
   }),
   intervals: (mark) => ({
     type: "scatter", mode: "markers", x: mark.values, y: mark.places,
     error_x: { type: "data", array: mark.half, color: colour(mark.colour), thickness: 2, width: 0 },
-    marker: { color: colour(mark.colour), size: 9, symbol: SYMBOLS[mark.colour] },
+    marker: { color: colour(mark.colour), size: 9, symbol: symbol(mark), line: { width: 2, color: colour(mark.colour) } },
     hovertext: mark.labels.map((label, i) =>
       mark.values[i] === null ? "" : `${plain(label)}: ${plusMinus(mark.values[i], mark.half[i])}`), hoverinfo: "text",
   }),
   points: (mark, narrow) => ({
     type: "scatter", mode: "markers+text", x: mark.x, y: mark.y,
     error_y: { type: "data", array: mark.half, color: colour(mark.colour), thickness: 1.5, width: 0 },
-    marker: { color: colour(mark.colour), size: 10, symbol: SYMBOLS[mark.colour] },
+    marker: { color: colour(mark.colour), size: 10, symbol: symbol(mark), line: { width: 2, color: colour(mark.colour) } },
     text: mark.labels.map((label, i) => (mark.written[i] && !(narrow && mark.below) ? plain(short(label, 40)) : "")),
     textposition: mark.below ? "bottom left" : "top left",
     hovertext: mark.labels.map((label, i) =>
@@ -178,33 +180,6 @@ function drawPanel(element, panel) {
   Plotly.react(element, drawn, layout, { displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtons: BUTTONS });
 }
 
-function picture(label) {
-  return make("div", "", { class: "plot", role: "img", "aria-label": label });
-}
-
-const parts = {
-  chart(part) {
-    const figure = make("figure", "", { id: part.name }, make("h3", part.title));
-    const panels = make("div", "", { class: "panels" });
-    for (const panel of part.panels) {
-      const plot = picture([part.title, panel.title, part.caption].filter(Boolean).join(". "));
-      panels.append(make("div", "", {}, ...(panel.title ? [make("h4", panel.title)] : []), plot));
-      drawings.push(() => drawPanel(plot, panel));
-    }
-    figure.append(panels, make("figcaption", part.caption));
-    return figure;
-  },
-  table(part) {
-    const head = make("tr", "", {}, ...part.head.map((text) => make("th", text, { scope: "col" })));
-    const rows = part.rows.map(([name, ...cells]) =>
-      make("tr", "", {}, make("th", name, { scope: "row" }), ...cells.map((text) => make("td", text, text.length < 24 ? { class: "short" } : {}))));
-    const table = make("table", "", {}, make("thead", "", {}, head), make("tbody", "", {}, ...rows));
-    const box = make("div", "", { class: "scroll", role: "region", tabindex: "0", "aria-label": part.caption }, table);
-    return make("figure", "", {}, make("figcaption", part.caption), box);
-  },
-  histograms,
-};
-
 // One of many sections at a time: a list to choose from, and addresses that choose.
 function chooser(label, sections) {
   const names = sections.map((section, i) => make("option", section.querySelector("h2").textContent, { value: i }));
@@ -227,27 +202,14 @@ function chooser(label, sections) {
   return make("div", "", { class: "row choice" }, make("label", label, { for: list.id }), list);
 }
 
-function build() {
-  document.title = page.title;
-  const main = document.getElementById("page");
-  const links = page.sections.map((section, i) =>
-    make("li", "", {}, make("a", section.title, { href: `#section-${i + 1}` })));
-  main.append(
-    make("h1", page.title),
-    make("ul", "", { id: "summary" }, ...page.summary.map((text) => make("li", text))),
-    make("nav", "", { "aria-label": "Sections" }, make("ol", "", {}, ...links)),
-  );
-  const sections = page.sections.map((section, i) =>
-    make("section", "", { id: `section-${i + 1}` }, make("h2", section.title),
-      ...section.text.map((text) => make("p", text)), ...section.parts.map((part) => parts[part.kind](part))));
-  main.append(...sections);
-  const alike = sections.filter((_, i) => page.sections[i].choice);
-  if (alike.length > MANY_SECTIONS) {
-    alike[0].before(chooser(page.sections.find((section) => section.choice).choice, alike));
+function prepare() {
+  for (const plot of document.querySelectorAll(".plot")) {
+    const panel = JSON.parse(plot.dataset.panel);
+    drawings.push(() => drawPanel(plot, panel));
   }
-  const settings = { caption: "Settings", head: ["setting", "value"], rows: Object.entries(page.settings) };
-  main.append(make("section", "", { id: "settings" }, make("h2", "How this page was made"),
-    make("pre", "", {}, make("code", page.command)), parts.table(settings)));
+  document.querySelectorAll(".chooser").forEach(histograms);
+  const alike = [...document.querySelectorAll("section[data-choice]:not([data-choice=''])")];
+  if (alike.length > MANY_SECTIONS) alike[0].before(chooser(alike[0].dataset.choice, alike));
 }
 
 async function loadPlotly() {
@@ -262,11 +224,11 @@ function drawAll() {
 }
 
 async function start() {
-  build();
+  prepare();
   try {
     await loadPlotly();
   } catch (error) {
-    document.getElementById("page").prepend(make("p", `This browser cannot draw the charts (${error}): use a newer one.`));
+    document.querySelector("main").prepend(make("p", `This browser cannot draw the charts (${error}): use a newer one.`));
     return;
   }
   drawAll();
