@@ -27,7 +27,7 @@ lint: $(READY)   ## ruff: style, imports, safety
 types: $(READY)  ## mypy, strict
 	$(BIN)/mypy
 
-check: lint types test  ## lint, types and tests; CI adds a short reproduce and quick benchmarks
+check: lint types test  ## lint, types and tests; CI adds the site, a short reproduce and quick benchmarks
 
 $(DOCS): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'

@@ -107,6 +107,26 @@ def test_extras_that_pages_install_exist():
     assert {name for names in named for name in names.split(",")} <= set(extras)
 
 
+def test_the_citation_names_this_version():
+    assert f"\nversion: {likelyshot.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_ci_runs_the_versions_that_the_package_names():
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    named = [version for line in classifiers if re.fullmatch(r"\d\.\d+", version := line.split(" :: ")[-1])]
+    matrix = re.search(r"python-version: \[(.*)\]", (ROOT / ".github/workflows/ci.yml").read_text())
+    assert named == re.findall(r'"([\d.]+)"', matrix[1])
+
+
+def test_every_licence_of_the_expression_has_its_text():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    texts = [path.stem for path in ROOT.glob("LICENSES/*.txt")]
+    assert sorted(project["license"].split(" AND ")) == sorted(["MIT", *texts])
+    packaged = (ROOT / "src/likelyshot/data/packaged").glob("*.safetensors")
+    terms = "".join(path.read_text() for path in ROOT.glob("LICENSES/*.txt"))
+    assert [path.name for path in packaged if f"likelyshot/data/packaged/{path.name}" not in terms] == []
+
+
 def test_the_contents_of_the_site_name_every_guide():
     contents = (ROOT / "docs/index.md").read_text().splitlines()
     assert [path.stem for path in ROOT.glob("docs/*.md") if path.stem not in {*contents, "index"}] == []

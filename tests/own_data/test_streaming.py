@@ -159,7 +159,7 @@ def test_what_makes_no_sense_is_refused():
     support, labels, pile = task()
     rows = pile.numpy()
     for options, words in (
-        ({"eta": 1.5}, "eta must"),
+        ({"eta": 1.5}, "eta must lie"),
         ({"iterations": -1}, "iterations must be"),
         ({"lambda_max": 0.0}, "lambda_max must be"),
     ):

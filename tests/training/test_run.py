@@ -293,7 +293,7 @@ def test_a_truncated_checkpoint_is_refused_and_stays(head_table, changed, tmp_pa
     train(recipe, machines=CPU)
     last = tmp_path / "run" / "last.safetensors"
     last.write_bytes(last.read_bytes()[:-20])
-    with pytest.raises(InputError, match=r"expected a whole checkpoint, but .*last.safetensors is damaged"):
+    with pytest.raises(InputError, match=r"last.safetensors is not, or is damaged"):
         train(recipe, machines=CPU, resume=True)
 
 
@@ -326,7 +326,7 @@ def test_weights_of_another_architecture_are_refused(head_table, changed, tmp_pa
     best = str(tmp_path / "run" / "best.safetensors")
     other = {"run.output": str(tmp_path / "other"), "pretrain.epochs": 0}
     encoder = {"name": "relu_head", "weights": best}
-    with pytest.raises(InputError, match=r"holds another: linear.weight is \(8, 24\) instead of \(9, 24\)"):
+    with pytest.raises(InputError, match=r"has others: linear.weight is \(8, 24\) instead of \(9, 24\)"):
         train(changed({**head_table, "encoder": {**encoder, "params": {"dim": 9, "rectify": True}}}, **other))
     started = {**head_table, "encoder": {**encoder, "params": {"dim": 8, "rectify": True}}}
     train(changed(started, **other), machines=CPU)
