@@ -46,36 +46,54 @@ def mll_transductive(
     >>> mll_transductive(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)
     tensor([0, 0, 1])
     """
-    check_lambda_max(lambda_max)
-    check_shrinkage(shrinkage)
-    check_fraction("eta", eta, "the paper uses 0.5")
-    check_count("iterations", iterations, "the paper uses 10")
+    check_parameters(lambda_max, iterations, eta, shrinkage)
     check_non_negative("mll_transductive", support, query)
     support, query = prepare(support, labels, query, n_ways, normalise)
     prototypes = shrunk_means(support, labels, n_ways, shrinkage)  # (..., k, d)
     rates = exponential_rates(prototypes, lambda_max)
     scores = exponential_log_likelihood(query, rates)
-    leading, dim = scores.shape[:-2], query.shape[-1]
-    rates = rates.expand(*leading, n_ways, dim)
-    first = n_ways * torch.arange(leading.numel(), device=query.device).view(*leading, 1)  # row of a task's class 0
-    classes = torch.arange(n_ways, device=query.device).unsqueeze(-1)
-    weighted = query.new_empty(*scores.shape[:-1], dim)  # buffers: fresh ones a round page-fault
-    total = query.new_empty(*leading, n_ways, dim)
+    buffers = [query.new_empty(*scores.shape[:-2], n, query.shape[-1]) for n in (scores.shape[-2], n_ways)]
     for _ in range(iterations):
-        assigned = scores.argmax(-1)  # (..., q)
-        row = (first + assigned).view(-1)  # of its class among all classes of all tasks
-        exponents = (rates * -math.log2(math.e)).view(-1, dim)  # for exp2, which costs half of exp
-        torch.index_select(exponents, 0, row, out=weighted.view(-1, dim))
-        weighted.mul_(query).exp2_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q), (..., q, d)
-        torch.addcmul(query, query, weighted, value=-1, out=weighted)  # Phi_q f_q
-        member = assigned.unsqueeze(-2) == classes  # (..., k, q)
-        if query.is_cpu:  # half the time of a product; a GPU would add in any order
-            total.zero_().view(-1, dim).index_add_(0, row, weighted.view(-1, dim))
-        else:
-            total = member.to(query.dtype) @ weighted
-        count = member.sum(-1, keepdim=True)  # (..., k, 1)
-        mean = total / count.clamp_min(1)  # g_k, (..., k, d)
-        prototypes = torch.lerp(prototypes, mean, eta * (count > 0).to(query.dtype))
+        prototypes = moved(prototypes, *class_sums(query, rates, scores.argmax(-1), *buffers), eta)
         rates = exponential_rates(prototypes, lambda_max)
         scores = exponential_log_likelihood(query, rates)
     return scores
+
+
+def check_parameters(lambda_max: float, iterations: int, eta: float, shrinkage: float) -> None:
+    """Refuse parameters that have no meaning."""
+    check_lambda_max(lambda_max)
+    check_shrinkage(shrinkage)
+    check_fraction("eta", eta, "the paper uses 0.5")
+    check_count("iterations", iterations, "the paper uses 10")
+
+
+def class_sums(
+    query: Tensor, rates: Tensor, assigned: Tensor, weighted: Tensor | None = None, total: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sum Phi_q f_q over the queries that are assigned to each class, and count these queries.
+
+    The sums of several blocks of queries add up to those of all. `weighted` (..., q, d) and `total` (..., k, d) are
+    buffers to reuse: fresh ones page-fault in every round.
+    Shapes: query (..., q, d), rates (..., k, d), assigned (..., q) -> (..., k, d) and (..., k, 1).
+    """
+    leading, (ways, dim) = assigned.shape[:-1], rates.shape[-2:]
+    weighted = query.new_empty(*assigned.shape, dim) if weighted is None else weighted
+    total = query.new_empty(*leading, ways, dim) if total is None else total
+    first = ways * torch.arange(leading.numel(), device=query.device).view(*leading, 1)  # row of a task's class 0
+    row = (first + assigned).view(-1)  # of its class among all classes of all tasks
+    exponents = (rates * -math.log2(math.e)).expand(*leading, -1, -1).reshape(-1, dim)  # exp2 costs half of exp
+    torch.index_select(exponents, 0, row, out=weighted.view(-1, dim))
+    weighted.mul_(query).exp2_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q)
+    torch.addcmul(query, query, weighted, value=-1, out=weighted)  # Phi_q f_q
+    if query.is_cpu:  # half the time of a product; a GPU would add in any order
+        total.zero_().view(-1, dim).index_add_(0, row, weighted.view(-1, dim))
+    else:
+        member = assigned.unsqueeze(-2) == torch.arange(ways, device=query.device).unsqueeze(-1)  # (..., k, q)
+        total = member.to(query.dtype) @ weighted
+    return total, row.bincount(minlength=leading.numel() * ways).view(*leading, ways, 1)
+
+
+def moved(prototypes: Tensor, total: Tensor, count: Tensor, eta: float) -> Tensor:
+    """Move prototypes (..., k, d) by the fraction `eta` to the means of their queries, from what `class_sums` gives."""
+    return torch.lerp(prototypes, total / count.clamp_min(1), eta * (count > 0).to(prototypes.dtype))
