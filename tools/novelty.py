@@ -13,7 +13,7 @@ from torch import Tensor
 
 from likelyshot import Balanced, Dirichlet, Features, sample_tasks
 from likelyshot.confidence.novelty import learn_novelty
-from likelyshot.confidence.temperature import INDUCTIVE, gap_of
+from likelyshot.confidence.temperature import INDUCTIVE_FACTOR, support_gap
 from likelyshot.data.packaged import PACKAGED
 from likelyshot.evaluation.evaluate import cores, map_chunks
 from likelyshot.functional.normalise import l2_normalise
@@ -39,7 +39,7 @@ def auroc(scores: Tensor, unknown: Tensor) -> float:
 def candidates(support: Tensor, labels: Tensor, query: Tensor) -> dict[str, Tensor]:
     """Score the queries of one task in every way that was tried; higher is less like any class."""
     scores = mll(support, labels, query, n_ways=KNOWN).double()
-    p = (scores / (INDUCTIVE.factor * gap_of(mll, support, labels, KNOWN))).softmax(-1)
+    p = (scores / (INDUCTIVE_FACTOR * support_gap(mll, support, labels, KNOWN))).softmax(-1)
     unit, pile = l2_normalise(support), l2_normalise(query)
     prototypes, mean = class_means(unit, labels, KNOWN), pile.mean(0, keepdim=True)
     return {

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 from likelyshot.cli.own_data import stages
 from likelyshot.encoders.pretrained import callable_encoder
@@ -27,8 +28,8 @@ def tones(images):
 @pytest.fixture(autouse=True)
 def encoder(monkeypatch):
     """A small encoder of our own in place of the default."""
-    found = callable_encoder(tones, "tones")
-    monkeypatch.setattr("likelyshot.own_data.pipeline.open_encoder", lambda name, device: found)
+    small = callable_encoder(tones, "tones")
+    monkeypatch.setattr("likelyshot.own_data.pipeline.open_encoder", lambda name, device: small)
 
 
 @pytest.fixture
@@ -71,14 +72,19 @@ def test_classify_images(run, place):
         rows = list(csv.DictReader(file))
     assert len(rows) == 24
     assert all(row["predicted"] in row["path"] for row in rows)
-    said = out.splitlines()
-    assert said[0] == "8 labelled examples of 2 classes, 4 a class, embedded by tones."
-    assert said[1].startswith("Of the 8 labelled examples that can be held out")
-    assert "24 items, classified as a whole by mll_transductive (transductive): 20 or more." in said
-    assert "2 problems; the rest was done:" in said
-    assert "  1 x empty file: 'pile/empty.jpg'" in said
-    assert r"  1 x unsupported file: 'pile/odd\nname.txt'" in said
-    assert (place / "gallery.html").read_text().startswith("<!doctype html>")
+    lines = out.splitlines()
+    assert lines[0] == "8 labelled examples of 2 classes (4 per class), embedded by tones."
+    assert lines[1].startswith("Expected accuracy of mll: 100 %")
+    assert "24 items, classified together by mll_transductive (transductive), since there are 20 or more." in lines
+    assert any(line.startswith("Expected accuracy of mll_transductive on this pile: 100 %") for line in lines)
+    assert "Wrote 24 answers to out.csv." in lines
+    assert "Copied 24 images into sorted." in lines
+    assert "Linked 24 images into linked." in lines
+    assert "Wrote gallery.html: open it in a browser." in lines
+    assert "2 problems; everything else was processed:" in lines
+    assert "  1 x empty file: 'pile/empty.jpg'" in lines
+    assert r"  1 x unsupported file: 'pile/odd\nname.txt'" in lines
+    assert (place / "gallery.html").read_text().startswith("<!DOCTYPE html>")
     assert len(list((place / "sorted").rglob("*.png"))) == len(list((place / "linked").rglob("*.png"))) == 24
 
 
@@ -92,13 +98,15 @@ def test_nothing_is_sorted_into_the_pile(run, place):
 def test_json_is_one_document_and_has_all(run, place):
     code, out, err = run("classify", "-s", "labelled", "-q", "pile", "-o", "out.parquet", "--reject", 0.2, "--json")
     assert code == 0
-    told = json.loads(out)
-    assert told["items"] == 24
-    assert told["predicted"] == {"blue": 12, "red": 12}
-    assert told["method"] == "mll_transductive"
-    assert told["reject"] == 0.2
-    assert told["expectation"]["accuracy"] == 1
-    assert sorted(problem["kind"] for problem in told["problems"]) == ["empty file", "unsupported file"]
+    document = json.loads(out)
+    assert document["items"] == 24
+    assert document["predicted"] == {"blue": 12, "red": 12}
+    assert document["method"] == "mll_transductive"
+    assert document["reject"] == 0.2
+    assert document["expectation"]["accuracy"] == 1
+    assert document["expectation"]["method"] == "mll_transductive"
+    assert document["expectation"]["with_pile"]
+    assert sorted(problem["kind"] for problem in document["problems"]) == ["empty file", "unsupported file"]
     assert "held out" in err
 
 
@@ -119,7 +127,7 @@ def test_predict_one_image_on_standard_output(run, place):
     code, out, err = run("predict", "model.safetensors", "pile/red 1.png")
     assert code == 0
     assert json.loads(out)["predicted"] == "red"
-    assert "1 item, classified one by one by mll (inductive)" in err
+    assert "1 item, classified one by one by mll (inductive)." in err
     code, out, _ = run("predict", "model.safetensors", "pile", "--no-cache")
     assert len([json.loads(line) for line in out.splitlines()]) == 24
 
@@ -132,7 +140,7 @@ def test_a_stream_goes_on_after_bad_lines(run, place, monkeypatch):
     assert code == 0
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row.get("predicted", row.get("error")) for row in rows] == ["red", "missing file", "empty file", "blue"]
-    assert "on its own by mll (inductive), as a stream has no pile" in err
+    assert "Each line is classified on its own by mll (inductive)." in err
 
 
 def test_a_second_run_embeds_nothing(run, place, monkeypatch):
@@ -160,7 +168,7 @@ def test_vectors_with_every_option(run, files, validation):
     assert len((files / "out.jsonl").read_text().splitlines()) == 160
     code, out, _ = run("classify", "-s", "few.npz", "-q", "pile.npy", "-m", "simpleshot", "--base", "val.safetensors")
     assert code == 0
-    assert "160 items, classified by simpleshot, which is inductive." in out
+    assert "160 items, classified one by one by simpleshot (inductive)." in out
     assert (files / "predictions.csv").is_file()
 
 
@@ -170,20 +178,20 @@ def test_vectors_with_every_option(run, files, validation):
         (["classify", "-s", "few.npz", "-q", "nowhere"], "nothing is at 'nowhere'"),
         (["classify", "-s", "nowhere", "-q", "pile.npy"], "nothing is at 'nowhere'"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "-o", "out.xlsx"], ".csv, .parquet or .jsonl"),
-        (["classify", "-s", "few.npz", "-q", "pile.npy", "-o", "no/where.csv"], "make it first"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "-o", "no/where.csv"], "create it first"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "."], "is a folder"),
-        (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "no/where.html"], "make it first"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "no/where.html"], "create it first"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--copy-to", "few.npz"], "is a file"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--copy-to", "sorted"], "expected files to sort"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "-m", "mll", "cosine"], "expected one method, got 2"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "-m", "mlll"], "did you mean 'mll'"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "-p", "eta=much"], "must be a number"),
-        (["classify", "-s", "few.npz", "-q", "pile.npy", "--reject", "2"], "rate of rejection"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "--reject", "2"], "rejection rate"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "-m", "simpleshot"], "give base features"),
         (["fit", "-s", "few.npz", "-o", "model.bin"], "ending in .safetensors"),
-        (["predict", "few.npz", "pile.npy"], "expected a model in safetensors"),
+        (["predict", "few.npz", "pile.npy"], "expected a model of likelyshot"),
         (["predict", "nowhere", "pile.npy"], "likelyshot fit"),
-        (["predict", "few.npz", "pile.npy", "--json"], "name it by -o"),
+        (["predict", "few.npz", "pile.npy", "--json"], "name one with -o"),
         (["predict", "few.npz", "-", "-o", "out.csv"], "standard output"),
     ],
 )
@@ -192,6 +200,34 @@ def test_what_cannot_be_done_is_said_and_ends_with_2(run, files, arguments, word
     assert code == 2
     assert words in err
     assert "Traceback" not in out + err
+
+
+def test_columns_can_be_named(run, files):
+    few = np.load("few.npz")
+    lines = [",".join(map(str, [*row, label])) for row, label in zip(few["features"], few["labels"], strict=True)]
+    header = ",".join([*(f"f{i}" for i in range(12)), "species"])
+    (files / "few.csv").write_text("\n".join([header, *lines]))
+    code, _, err = run("classify", "-s", "few.csv", "-q", "few.csv")
+    assert code == 2
+    assert "--label-column" in err
+    for command in (
+        ["classify", "-s", "few.csv", "-q", "few.csv", "--label-column", "species"],
+        ["fit", "-s", "few.csv", "--label-column", "species"],
+        ["predict", "model.safetensors", "few.csv", "--label-column", "species"],
+    ):
+        assert run(*command)[0] == 0
+    code, _, err = run("classify", "-s", "few.csv", "-q", "few.csv", "--label-column", "spices")
+    assert code == 2
+    assert "did you mean 'species'" in err
+
+
+def test_base_features_are_never_the_test_split(run, files, features, validation):
+    arrays = {"test_features": features.vectors, "test_labels": features.labels}
+    arrays |= {"val_features": validation.vectors, "val_labels": validation.labels}
+    save_file(arrays, "both.safetensors")
+    code, _, err = run("classify", "-s", "few.npz", "-q", "pile.npy", "-m", "simpleshot", "--base", "both.safetensors")
+    assert code == 2
+    assert "expected base features in both.safetensors" in err
 
 
 @pytest.mark.parametrize("command", ["classify", "fit", "predict"])
@@ -250,6 +286,6 @@ def test_what_was_confused_is_printed(run, place):
     (place / "labelled" / "blue" / "3.png").write_bytes((place / "pile" / "red 1.png").read_bytes())
     code, out, _ = run("fit", "--support", "labelled", "-o", "m.safetensors")
     assert code == 0
-    assert "Taken for another: blue for red (1 of 4)." in out
+    assert "Held-out examples taken for another class: blue for red (1 of 4)." in out
     cells = [line.replace("│", " ").split() for line in out.splitlines() if "│ 1 blue" in line or "│ 2 red" in line]
     assert cells == [["1", "blue", "3", "1"], ["2", "red", "·", "4"]]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from likelyshot import InputError
-from likelyshot.confidence.novelty import SHARE, background_from, conformal_quantile, learn_novelty
+from likelyshot.confidence.novelty import SHARE, conformal_quantile, learn_novelty
 
 
 def draw(seed: int = 0, shots: tuple[int, ...] = (4, 2, 1), pile: int = 30, dim: int = 6):
@@ -90,8 +90,8 @@ def test_a_pile_full_of_one_class_does_not_make_it_the_background():
     novelty = learn_novelty(support, labels, 3, pile=one.expand(1000, -1), normalise=False)
     assert novelty.score(one.unsqueeze(0)) < novelty.score(-2 * one.unsqueeze(0))
     prototypes = torch.stack([support[labels == way].mean(0) for way in range(3)])
-    even = background_from(prototypes, prototypes * 10, torch.tensor([10, 10, 10]))
-    assert torch.allclose(even, prototypes.mean(0))
+    even = learn_novelty(support, labels, 3, pile=prototypes.repeat(10, 1), normalise=False)
+    assert torch.allclose(even.background, prototypes.mean(0))
 
 
 @settings(max_examples=50, deadline=None)
@@ -139,7 +139,7 @@ def test_bad_input():
     with pytest.raises(InputError, match="one label for each row"):
         learn_novelty(support, labels[:-1], 3)
     for ways in (2, 4):
-        with pytest.raises(InputError, match=r"expected labels 0\.\."):
+        with pytest.raises(InputError, match="expected labels from 0 to"):
             learn_novelty(support, labels, ways)
     for rate in (-0.1, 1.0, math.nan):
         with pytest.raises(InputError, match="the rejection rate must be"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,19 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from likelyshot import Balanced, Features, InputError, sample_tasks
+from likelyshot.confidence import temperature as confidence
 from likelyshot.confidence.temperature import (
-    INDUCTIVE,
+    INDUCTIVE_FACTOR,
     PILE,
-    Held,
-    Prior,
-    gap_of,
+    TRANSDUCTIVE_FACTOR,
+    HeldOut,
     held_out,
     is_transductive,
-    prior_of,
+    support_gap,
     support_temperature,
-    temperature_of,
+    validation_temperature,
 )
-from likelyshot.evaluation import evaluate as evaluation
 from likelyshot.functional.temperature import calibration_error, fit_temperature, probabilities
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import needs_of
@@ -51,8 +51,8 @@ def naive_gap(scores, labels):
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(1, 7), min_size=2, max_size=5), st.integers(0, 99), st.integers(2, 12))
-def test_every_example_is_held_out_equally_often_and_no_class_is_emptied(shots, seed, runs):
+@given(st.lists(st.integers(1, 7), min_size=2, max_size=5), st.integers(0, 99))
+def test_every_example_is_held_out_equally_often_and_no_class_is_emptied(shots, seed):
     support, labels, _, _ = draw(seed, tuple(shots))
     seen = []
 
@@ -62,7 +62,7 @@ def test_every_example_is_held_out_equally_often_and_no_class_is_emptied(shots, 
         seen.append(sum(tuple(row) not in left for row in query.tolist()))
         return query[:, :n_ways] * 0 + torch.arange(n_ways)
 
-    held = held_out(method, support, labels, len(shots), runs=runs, seed=seed)
+    held = held_out(method, support, labels, len(shots), seed=seed)
     times = held.rows.bincount(minlength=len(labels))
     several = labels.bincount()[labels] > 1
     assert (times[~several] == 0).all()
@@ -75,9 +75,10 @@ def test_every_example_is_held_out_equally_often_and_no_class_is_emptied(shots, 
 def test_inductive_scores_are_those_of_the_rest_in_units_of_its_gap(name):
     support, labels, query, _ = draw(shots=(3, 3))
     method = METHODS[name]
-    held = held_out(method, support, labels, 2, query=query, runs=3)
-    assert len(held.rows) == 6
-    for first in range(0, 6, 2):  # runs hold out one of each class
+    held = held_out(method, support, labels, 2, query=query)
+    assert len(held.rows) == 18  # ten runs allow three repetitions of three folds
+    assert not held.with_pile
+    for first in range(0, 18, 2):  # runs hold out one of each class
         out = held.rows[first : first + 2]
         keep = [i for i in range(6) if i not in out.tolist()]
         few = support[keep], labels[keep]
@@ -89,13 +90,15 @@ def test_inductive_scores_are_those_of_the_rest_in_units_of_its_gap(name):
 
 def test_for_transductive_methods_they_join_the_pile():
     support, labels, query, _ = draw(shots=(2, 2))
-    held = held_out(TRANSDUCTIVE, support, labels, 2, query=query, runs=2)
+    held = held_out(TRANSDUCTIVE, support, labels, 2, query=query)
     out = held.rows[:2]
     keep = [i for i in range(4) if i not in out.tolist()]
     scores = TRANSDUCTIVE(support[keep], labels[keep], torch.cat([support[out], query]), n_ways=2)[:2]
-    assert torch.allclose(held.scores[:2] * gap_of(TRANSDUCTIVE, support[keep], labels[keep], 2), scores)
-    alone = held_out(TRANSDUCTIVE, support, labels, 2, runs=2)
+    assert torch.allclose(held.scores[:2] * support_gap(TRANSDUCTIVE, support[keep], labels[keep], 2), scores)
+    alone = held_out(TRANSDUCTIVE, support, labels, 2)
     assert not torch.allclose(held.scores, alone.scores)
+    assert held.with_pile
+    assert not alone.with_pile
 
 
 def test_a_large_pile_is_sampled():
@@ -114,11 +117,12 @@ def test_a_large_pile_is_sampled():
 
 def test_without_a_second_example_the_default_holds():
     support, labels, query, _ = draw(shots=(1, 1, 1))
-    for method in (MLL, TRANSDUCTIVE):
-        held = held_out(method, support, labels, 3, query=query)
+    for name, factor in (("mll", INDUCTIVE_FACTOR), ("mll_transductive", TRANSDUCTIVE_FACTOR), ("tim", 0.17)):
+        held = held_out(METHODS[name], support, labels, 3, query=query)
         assert len(held.rows) == 0
-        gap = naive_gap(method(support, labels, support, n_ways=3), labels)
-        assert temperature_of(held, prior_of(method)) == pytest.approx(prior_of(method).factor * gap)
+        assert held.method == name
+        gap = naive_gap(METHODS[name](support, labels, support, n_ways=3), labels)
+        assert held.temperature() == pytest.approx(factor * gap)
 
 
 def test_one_example_in_one_class_and_thirty_in_another():
@@ -133,20 +137,21 @@ def test_one_example_in_one_class_and_thirty_in_another():
         assert 0 < support_temperature(method, support, labels, 3, query=query) < float("inf")
 
 
-def test_the_temperature_is_that_of_the_held_out_examples_where_they_are_many():
+def test_the_temperature_is_that_of_the_held_out_examples_where_they_are_many(monkeypatch):
     scores = torch.randn(4000, 3, generator=torch.Generator().manual_seed(0)).double()
     labels = torch.distributions.Categorical(logits=scores * 4).sample()
-    held = Held(scores, labels, torch.arange(4000), gap=10.0)
+    held = HeldOut("", 0.07, scores, labels, torch.arange(4000), gap=10.0)
     expected = 10 * fit_temperature(scores, labels, weights=held.class_weights)
-    assert temperature_of(held, Prior(0.07, 0.5)) == pytest.approx(expected, rel=0.05)
-    assert temperature_of(held, Prior(0.01, 1e-3)) == pytest.approx(0.1, rel=0.05)  # a prior that will not move
+    assert held.temperature() == pytest.approx(expected, rel=0.05)
+    monkeypatch.setattr(confidence, "SPREAD", 1e-3)  # a prior that will not move
+    assert replace(held, factor=0.01).temperature() == pytest.approx(0.1, rel=0.05)
 
 
 def test_supports_that_tell_nothing():
     same = torch.ones(4, 3), torch.tensor([0, 0, 1, 1])
     assert support_temperature(MLL, *same, 2) == 1.0
-    broken = Held(torch.full((2, 2), torch.nan).double(), torch.tensor([0, 1]), torch.arange(2), gap=2.0)
-    assert temperature_of(broken) == pytest.approx(2 * INDUCTIVE.factor)
+    broken = HeldOut("", 0.07, torch.full((2, 2), torch.nan).double(), torch.tensor([0, 1]), torch.arange(2), gap=2.0)
+    assert broken.temperature() == pytest.approx(2 * 0.07)
 
 
 def test_probabilities_become_honest(features):
@@ -161,8 +166,21 @@ def test_probabilities_become_honest(features):
     before, after = (calibration_error(probabilities(torch.stack(x), 1.0), truth) for x in (raw, own))
     assert after < 0.06
     assert after < before / 2
-    fitted = evaluation.fit_temperature(MLL, features, tasks)
-    assert fitted == pytest.approx(fit_temperature(torch.stack(raw).flatten(0, 1), truth.flatten()), rel=1e-3)
+
+
+def test_validation_tasks_have_the_ways_and_shots_that_there_are(features):
+    tasks = sample_tasks(features.labels, n_tasks=200, ways=3, shots=5, query=Balanced(15), seed=4)
+    scores = [
+        MLL(features.vectors[rows], tasks.support_labels, features.vectors[queries], n_ways=3)
+        for rows, queries in zip(tasks.support.long(), tasks.query.long(), strict=True)
+    ]
+    expected = fit_temperature(torch.cat(scores), tasks.query_labels.long().flatten())
+    assert validation_temperature(MLL, features, ways=3, shots=5, seed=4) == pytest.approx(expected, rel=1e-3)
+    few = Features.from_arrays(features.vectors[[0, 1, 40, 41]], [0, 0, 1, 1])
+    assert validation_temperature(MLL, few, ways=9, shots=9) > 0
+    lonely = Features.from_arrays(features.vectors[[0, 1, 40]], [0, 0, 1])
+    with pytest.raises(InputError, match="2 classes, the smallest of 1"):
+        validation_temperature(MLL, lonely, ways=2, shots=1)
 
 
 def test_any_method_has_one():
@@ -188,10 +206,13 @@ def test_what_is_transductive():
     assert is_transductive(TRANSDUCTIVE)
     assert is_transductive(lambda support, labels, query, *, n_ways: query)
 
+    def mll(support, labels, query, *, n_ways):
+        return query
+
+    assert is_transductive(mll)  # by the function, not by its name
+
 
 def test_bad_input():
     support, labels, _, _ = draw()
     with pytest.raises(InputError, match="one label for each row"):
         held_out(MLL, support, labels[:-1], 3)
-    with pytest.raises(InputError, match="runs must be 2 or more"):
-        held_out(MLL, support, labels, 3, runs=1)

@@ -123,7 +123,7 @@ def test_no_rows_make_an_empty_table(tmp_path, suffix):
         path = write_answers(tmp_path / f"{name}{suffix}", answers)
         assert read(path) == []
     if suffix == ".csv":
-        assert path.read_text() == ",".join(COLUMNS) + "\n"
+        assert path.read_text() == ",".join(f'"{name}"' for name in COLUMNS) + "\n"
     if suffix == ".parquet":
         assert parquet.read_schema(path).names == COLUMNS
 
@@ -140,10 +140,9 @@ def test_names_survive_and_no_cell_of_csv_is_a_formula(tmp_path):
     for suffix in (".jsonl", ".parquet"):
         assert [row["path"] for row in read(write_answers(tmp_path / f"a{suffix}", answers))] == NAMES
     text = (tmp_path / "a.csv").read_text("utf-8")
-    assert (
-        text.splitlines()[1]
-        == ",".join(str(cell) for cell in next(answers.rows())[:5]) + f",{str(answers.reject[0]).lower()}"
-    )
+    row = next(answers.rows())
+    line = f'"{row.path}","{row.predicted}",{row.probability},"{row.runner_up}",{row.margin},{str(row.reject).lower()}'
+    assert text.splitlines()[1] == line
 
 
 def test_class_names_are_defused_too(tmp_path):
@@ -216,7 +215,7 @@ def test_places_that_cannot_be_written_are_refused(tmp_path):
     (tmp_path / "a.csv").mkdir()
     with pytest.raises(InputError, match="is a folder"):
         write_answers(tmp_path / "a.csv", make(1))
-    with pytest.raises(InputError, match="make it first"):
+    with pytest.raises(InputError, match="create it first"):
         write_answers(tmp_path / "no" / "b.csv", make(1))
     with pytest.raises(InputError, match="cannot write"):
         write_answers("/proc/b.csv", make(1))
@@ -232,9 +231,9 @@ def test_what_does_not_fit_is_refused():
     }
     Answers(**good)
     for wrong, said in (
-        ({"names": ["a", "b"]}, "one row a name"),
-        ({"classes": ["x"]}, "one row a name"),
-        ({"classes": [], "probabilities": np.empty((1, 0))}, "one row a name"),
+        ({"names": ["a", "b"]}, "a row per name"),
+        ({"classes": ["x"]}, "a row per name"),
+        ({"classes": [], "probabilities": np.empty((1, 0))}, "a row per name"),
         ({"reject": np.array([False, True])}, "reject of shape"),
         ({"novelty": np.zeros((1, 1))}, "novelty of shape"),
         ({"probabilities": np.array([[np.nan, 0.5]])}, "from 0 to 1"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import shutil
+import sqlite3
 
 import numpy as np
 import pytest
@@ -16,10 +18,10 @@ from likelyshot.data.items import Item, Problem
 from likelyshot.encoders.pretrained import callable_encoder
 from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
-from likelyshot.own_data.gathering import gather, summary
 from likelyshot.own_data.model import Model
 from likelyshot.own_data.piles import Pile
-from likelyshot.own_data.pipeline import classify, fit, predict
+from likelyshot.own_data.pipeline import Settings, classify, fit, predict
+from likelyshot.own_data.rows import gather, summary
 from likelyshot.own_data.stream import answer_stream, stream_method
 
 COLOURS = {"blue": (40, 60, 200), "green": (50, 190, 70), "red": (210, 50, 40)}
@@ -68,32 +70,32 @@ def folders(tmp_path_factory):
 
 
 @pytest.fixture
-def found(folders):
+def result(folders):
     return classify(folders / "labelled", folders / "pile", encoder=ENCODER, cache=None)
 
 
-def test_a_folder_of_images(found, folders):
-    answers = found.answers
-    assert len(answers) == len(found.items) == 31
+def test_a_folder_of_images(result, folders):
+    answers = result.answers
+    assert len(answers) == len(result.items) == 31
     truth = [next(colour for colour in COLOURS if colour in name.rsplit("/", 1)[-1]) for name in answers.names]
     assert answers.predicted == truth
     np.testing.assert_allclose(answers.probabilities.sum(1), 1)
-    assert found.method == "mll_transductive"
-    assert isinstance(found.expectation, Expectation)
-    assert found.expectation.examples == 12
-    kinds = sorted(problem.kind for problem in found.problems)
+    assert result.method == "mll_transductive"
+    assert isinstance(result.expectation, Expectation)
+    assert result.expectation.examples == 12
+    kinds = sorted(problem.kind for problem in result.problems)
     assert kinds == ["empty class folder", "empty file", "truncated image", "unsupported file"]
-    assert [pair[1].rsplit("/", 1)[-1] for pair in found.duplicates] == ["=again, red\n.png"]
+    assert [pair[1].rsplit("/", 1)[-1] for pair in result.duplicates] == ["=again, red\n.png"]
 
 
-def test_the_answers_are_those_of_the_vectors(found, folders):
-    paths = {item.name: item.path for item in found.items}
+def test_the_answers_are_those_of_the_vectors(result, folders):
+    paths = {item.name: item.path for item in result.items}
     vectors = torch.tensor(colours([Image.open(path) for path in paths.values()]))
-    model = found.model
+    model = result.model
     scores = METHODS["mll_transductive"](model.support, model.labels, vectors, n_ways=3)
-    assert found.answers.best.tolist() == scores.argmax(1).tolist()
-    wanted = (scores.double() / found.judge.temperature).softmax(1)
-    np.testing.assert_allclose(found.answers.probabilities, wanted, rtol=1e-3, atol=1e-6)
+    assert result.answers.best.tolist() == scores.argmax(1).tolist()
+    wanted = (scores.double() / result.judge.temperature).softmax(1)
+    np.testing.assert_allclose(result.answers.probabilities, wanted, rtol=1e-3, atol=1e-6)
 
 
 def test_everything_is_said_and_the_expectation_before_the_pile(folders):
@@ -103,59 +105,60 @@ def test_everything_is_said_and_the_expectation_before_the_pile(folders):
         events.append(what)
         return lambda steps: None
 
-    found = classify(
+    result = classify(
         folders / "labelled", folders / "pile", encoder=ENCODER, cache=None, stage=stage, say=events.append
     )
-    said = [event for event in events if event in found.words]
-    assert said == found.words
-    assert said[0] == "12 labelled examples of 3 classes, 4 a class, embedded by tones."
-    assert "12 labelled examples that can be held out" in said[1]
-    assert events.index(said[1]) < events.index("embedding the pile")
-    assert any("31 items, classified as a whole by mll_transductive (transductive)" in words for words in said)
-    assert any("also among the labelled examples" in words for words in said)
+    words = [event for event in events if event in result.words]
+    assert words == result.words
+    assert words[0] == "12 labelled examples of 3 classes (4 per class), embedded by tones."
+    assert words[1].startswith("Expected accuracy of mll: 100 %")
+    assert events.index(words[1]) < events.index("embedding the pile")
+    assert words[2] == "31 items, classified together by mll_transductive (transductive), since there are 20 or more."
+    assert words[3].startswith("Expected accuracy of mll_transductive on this pile: 100 %")
+    assert words[-1].startswith("Found 1 item of the pile also among the labelled examples, such as ")
 
 
 def test_a_small_pile_is_inductive_and_that_is_said(folders):
-    found = classify(folders / "labelled", folders / "labelled" / "red", encoder=ENCODER, cache=None)
-    assert found.method == "mll"
-    assert any("4 items, classified one by one by mll (inductive)" in words for words in found.words)
-    assert found.answers.predicted == ["red"] * 4
+    result = classify(folders / "labelled", folders / "labelled" / "red", encoder=ENCODER, cache=None)
+    assert result.method == "mll"
+    assert "4 items, classified one by one by mll (inductive), since there are fewer than 20." in result.words
+    assert result.answers.predicted == ["red"] * 4
     one = classify(folders / "labelled", folders / "labelled" / "red" / "1.png", encoder=ENCODER, cache=None)
-    assert any(words.startswith("1 item, ") for words in one.words)
+    assert "1 item, classified one by one by mll (inductive)." in one.words
 
 
 def test_a_method_that_was_asked_for_is_used(folders):
-    found = classify(folders / "labelled", folders / "pile", encoder=ENCODER, cache=None, method="cosine")
-    assert found.method == "cosine"
-    assert any("by cosine, which is inductive" in words for words in found.words)
+    result = classify(folders / "labelled", folders / "pile", encoder=ENCODER, cache=None, method="cosine")
+    assert result.method == "cosine"
+    assert "31 items, classified one by one by cosine (inductive)." in result.words
 
 
-def test_table_page_and_folders(found, tmp_path):
-    with found.save(tmp_path / "out.csv").open(newline="") as file:
+def test_table_page_and_folders(result, tmp_path):
+    with result.save(tmp_path / "out.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["path", "predicted", "probability", "runner_up", "margin", "reject"]
-    assert [row["predicted"] for row in rows] == found.answers.predicted
-    page = found.gallery(tmp_path / "gallery.html", command="likelyshot classify").read_text()
+    assert [row["predicted"] for row in rows] == result.answers.predicted
+    page = result.gallery(tmp_path / "gallery.html", command="likelyshot classify").read_text()
     assert "labelled examples of 3 classes" in page
     assert "Left out: 1 x truncated image" in page
-    count, failed = found.sort(tmp_path / "sorted")
+    count, failed = result.sort(tmp_path / "sorted")
     assert (count, failed) == (31, [])
     files = sorted(path.parent.name for path in (tmp_path / "sorted").rglob("*.png"))
     wanted = [
         "_rejected" if reject else name
-        for name, reject in zip(found.answers.predicted, found.answers.reject, strict=True)
+        for name, reject in zip(result.answers.predicted, result.answers.reject, strict=True)
     ]
     assert files == sorted(wanted)
     with pytest.raises(InputError, match="outside the pile"):
-        found.sort(found.root / "sorted")
+        result.sort(result.root / "sorted")
 
 
 def test_signed_embeddings_are_rectified_and_that_is_said(folders):
     encoder = callable_encoder(signed, "signed tones")
-    found = classify(folders / "labelled", folders / "pile", encoder=encoder, cache=None)
-    assert found.model.rectified
-    assert any("[relu(x), relu(-x)]" in words for words in found.words)
-    assert len(set(found.answers.predicted)) == 3
+    result = classify(folders / "labelled", folders / "pile", encoder=encoder, cache=None)
+    assert result.model.rectified
+    assert any("[relu(x), relu(-x)]" in words for words in result.words)
+    assert len(set(result.answers.predicted)) == 3
     plain = classify(folders / "labelled", folders / "pile", encoder=encoder, cache=None, method="cosine")
     assert not plain.model.rectified
 
@@ -166,9 +169,9 @@ def test_texts_in_tables(tmp_path):
         csv.writer(file).writerows([("text", "label"), *((text, k) for k in lines for text in lines[k])])
     (tmp_path / "pile.csv").write_text("text\na rat sat\nfour two\n   \n")
     encoder = callable_encoder(letters, "letters", kind="text")
-    found = classify(tmp_path / "labelled.csv", tmp_path / "pile.csv", encoder=encoder, cache=None)
-    assert found.answers.predicted == ["animal", "sum"]
-    assert [problem.kind for problem in found.problems] == ["empty text"]
+    result = classify(tmp_path / "labelled.csv", tmp_path / "pile.csv", encoder=encoder, cache=None)
+    assert result.answers.predicted == ["animal", "sum"]
+    assert [problem.kind for problem in result.problems] == ["empty text"]
 
 
 class TestVectors:
@@ -185,12 +188,31 @@ class TestVectors:
 
     def test_a_pile_from_a_file(self, files):
         folder, truth = files
-        found = classify(folder / "few.npz", folder / "pile.npy")
-        assert np.mean([a == b for a, b in zip(found.answers.predicted, truth, strict=True)]) > 0.8
-        assert isinstance(found.rows.vectors, np.memmap)
-        assert found.answers.names[:2] == ["row 1", "row 2"]
-        lines = found.save(folder / "out.jsonl").read_text().splitlines()
+        result = classify(folder / "few.npz", folder / "pile.npy")
+        assert np.mean([a == b for a, b in zip(result.answers.predicted, truth, strict=True)]) > 0.8
+        assert isinstance(result.rows.vectors, np.memmap)
+        assert result.answers.names[:2] == ["row 1", "row 2"]
+        lines = result.save(folder / "out.jsonl").read_text().splitlines()
         assert json.loads(lines[0])["path"] == "row 1"
+
+    def test_the_expected_accuracy_of_a_method_that_needs_the_pile_is_measured_with_it(self, files):
+        folder, truth = files
+        rows, kinds = np.load(folder / "pile.npy"), np.array(truth)
+        counts = {"class 0": 25, "class 1": 8, "class 2": 4, "class 3": 2}
+        imbalanced = np.concatenate([np.flatnonzero(kinds == kind)[:count] for kind, count in counts.items()])
+        np.save(folder / "pile.npy", rows[imbalanced])
+        result = classify(folder / "few.npz", folder / "pile.npy", method="pt_map")
+        real = np.mean(np.array(result.answers.predicted) == kinds[imbalanced])
+        low, high = result.expectation.interval
+        assert low <= real <= high < 1
+        assert result.expectation.method == "pt_map"
+        said = [words for words in result.words if words.startswith("Expected accuracy")]
+        assert [words.split(":")[0] for words in said] == [
+            "Expected accuracy of euclidean",
+            "Expected accuracy of pt_map on this pile",
+        ]
+        loaded = Model.load(fit(folder / "few.npz", method="pt_map").model.save(folder / "m.safetensors"))
+        assert predict(loaded, folder / "pile.npy").expectation.accuracy == result.expectation.accuracy
 
     def test_bad_rows_are_left_out_and_named(self, files):
         folder, truth = files
@@ -198,33 +220,33 @@ class TestVectors:
         whole = classify(folder / "few.npz", folder / "pile.npy").answers
         rows = np.insert(rows, [3, 10], [[np.nan], [0.0]], axis=0)
         np.save(folder / "pile.npy", rows)
-        found = classify(folder / "few.npz", folder / "pile.npy")
-        assert [(problem.name, problem.kind) for problem in found.problems] == [
+        result = classify(folder / "few.npz", folder / "pile.npy")
+        assert [(problem.name, problem.kind) for problem in result.problems] == [
             ("row 4", "not finite"),
             ("row 12", "all zeros"),
         ]
-        assert "row 4" not in found.answers.names
-        assert len(found.answers) == len(truth)
-        np.testing.assert_allclose(found.answers.probabilities, whole.probabilities, rtol=1e-4, atol=1e-6)
+        assert "row 4" not in result.answers.names
+        assert len(result.answers) == len(truth)
+        np.testing.assert_allclose(result.answers.probabilities, whole.probabilities, rtol=1e-4, atol=1e-6)
 
     def test_pieces_are_the_whole(self, files, monkeypatch):
         folder, _ = files
         whole = classify(folder / "few.npz", folder / "pile.npy").answers
-        monkeypatch.setattr("likelyshot.own_data.streaming.CPU_CHUNK_BYTES", 4 * 12 * 7)  # 7 rows a piece
-        found = classify(folder / "few.npz", folder / "pile.npy")
-        assert len(list(found.chunks())) == 15
-        assert found.answers.names == whole.names
-        np.testing.assert_allclose(found.answers.probabilities, whole.probabilities, rtol=1e-3, atol=1e-6)
+        monkeypatch.setattr("likelyshot.own_data.rows.CACHE_BYTES", 4 * 12 * 7)  # 7 rows a piece
+        result = classify(folder / "few.npz", folder / "pile.npy")
+        assert len(list(result.chunks())) == 15
+        assert result.answers.names == whole.names
+        np.testing.assert_allclose(result.answers.probabilities, whole.probabilities, rtol=1e-3, atol=1e-6)
 
     def test_a_signed_pile_of_examples_that_are_not(self, files):
         folder, _ = files
         rows = np.load(folder / "pile.npy")
         rows[5, 0] = -0.01
         np.save(folder / "pile.npy", rows)
-        found = classify(folder / "few.npz", folder / "pile.npy")
-        assert found.model.rectified
-        assert sum("relu" in words for words in found.words) == 1
-        assert len(found.answers) == len(rows)
+        result = classify(folder / "few.npz", folder / "pile.npy")
+        assert result.model.rectified
+        assert sum("relu" in words for words in result.words) == 1
+        assert len(result.answers) == len(rows)
 
     def test_vectors_among_the_examples_are_found(self, files):
         folder, _ = files
@@ -232,14 +254,14 @@ class TestVectors:
         rows[7], rows[50], rows[60] = few[3], few[19], few[3] * [1] + np.eye(12)[np.argmin(few[3])] * 1e-3
         rows[2] = np.nan
         np.save(folder / "pile.npy", rows)
-        found = classify(folder / "few.npz", folder / "pile.npy")
-        assert found.duplicates == [("row 4", "row 8"), ("row 20", "row 51")]
-        assert any("2 of the pile are also among the labelled examples" in words for words in found.words)
+        result = classify(folder / "few.npz", folder / "pile.npy")
+        assert result.duplicates == [("row 4", "row 8"), ("row 20", "row 51")]
+        assert any("2 items of the pile also among the labelled examples" in words for words in result.words)
 
     def test_vectors_of_another_length_are_refused(self, files):
         folder, _ = files
         np.save(folder / "pile.npy", np.ones((30, 5)))
-        with pytest.raises(InputError, match="those of the pile have 5 numbers, but the labelled examples 12"):
+        with pytest.raises(InputError, match="those of the pile have 5 numbers, and the labelled examples 12"):
             classify(folder / "few.npz", folder / "pile.npy")
 
     def test_nothing_usable_is_an_error_that_says_why(self, files):
@@ -276,12 +298,12 @@ def test_what_is_wrong_with_the_pile_comes_out_before_work_is_done(folders):
 
 def test_too_few_examples_to_reject_and_that_is_said(folders):
     strict = classify(folders / "labelled", folders / "pile", encoder=ENCODER, cache=None, reject=0.01)
-    assert any("the strangest 1 % of the pile are rejected instead" in words for words in strict.words)
+    assert any("the 1 % of the pile that are least typical are rejected instead" in words for words in strict.words)
     small = classify(folders / "labelled", folders / "labelled" / "red", encoder=ENCODER, cache=None, reject=0.01)
     assert any(words.endswith("nothing is rejected.") for words in small.words)
     assert not small.answers.reject.any()
     plenty = classify(folders / "labelled", folders / "pile", encoder=ENCODER, cache=None, reject=0.2)
-    assert any("stranger than all but 20 % of the labelled examples" in words for words in plenty.words)
+    assert any("less typical than 80 % of the labelled examples" in words for words in plenty.words)
     none = classify(folders / "labelled", folders / "pile", encoder=ENCODER, cache=None, reject=0.0)
     assert "Nothing is rejected." in none.words
     assert not none.answers.reject.any()
@@ -293,12 +315,12 @@ class TestModelInFile:
         fitted = fit(folders / "labelled", encoder=ENCODER, cache=None)
         return Model.load(fitted.model.save(tmp_path / "model.safetensors"))
 
-    def test_it_answers_as_classify_does(self, model, folders, found):
+    def test_it_answers_as_classify_does(self, model, folders, result):
         again = predict(model, folders / "pile", encoder=ENCODER, cache=None)
-        assert again.answers.names == found.answers.names
-        assert np.array_equal(again.answers.probabilities, found.answers.probabilities)
-        assert np.array_equal(again.answers.reject, found.answers.reject)
-        assert again.expectation is None
+        assert again.answers.names == result.answers.names
+        assert np.array_equal(again.answers.probabilities, result.answers.probabilities)
+        assert np.array_equal(again.answers.reject, result.answers.reject)
+        assert again.expectation.accuracy == result.expectation.accuracy
 
     def test_another_encoder_is_refused(self, model, folders):
         with pytest.raises(InputError, match="expected the encoder that the model was fitted with, tones"):
@@ -306,7 +328,7 @@ class TestModelInFile:
 
     def test_a_model_of_vectors_knows_no_encoder(self, features, folders):
         vectors = features.vectors[[0, 1, 40, 41]]
-        with pytest.raises(InputError, match="does not know: give features, or name the encoder"):
+        with pytest.raises(InputError, match="does not name their encoder: give features, or name the encoder"):
             predict(Model.fit(vectors, ["a", "a", "b", "b"]), folders / "pile")
 
     def test_a_stream_is_answered_line_by_line(self, model, folders):
@@ -358,11 +380,75 @@ class TestModelInFile:
         assert [json.loads(line)["predicted"] for line in lines] == ["x", "y"]
 
 
+def counting():
+    """An encoder, and the numbers of images that it was called with."""
+    calls = []
+
+    def count(images):
+        calls.append(len(images))
+        return colours(images)
+
+    encoder = callable_encoder(count, "counted tones")
+    calls.clear()  # what was tried out
+    return encoder, calls
+
+
 def test_vectors_are_kept_in_the_cache(folders, tmp_path):
-    once, twice = (fit(folders / "labelled", encoder=ENCODER, cache=tmp_path) for _ in range(2))
-    assert once.rows.encoded == 12
-    assert twice.rows.encoded == 0
+    encoder, calls = counting()
+    once, twice = (fit(folders / "labelled", encoder=encoder, cache=tmp_path) for _ in range(2))
+    assert calls == [12]
     assert torch.equal(once.model.support, twice.model.support)
+
+
+def test_a_stream_opens_the_cache_once(folders, tmp_path, monkeypatch):
+    encoder, calls = counting()
+    model = fit(folders / "labelled", encoder=encoder, cache=None).model
+    opened, connect = [], sqlite3.connect
+    monkeypatch.setattr("sqlite3.connect", lambda *args, **kwargs: opened.append(args) or connect(*args, **kwargs))
+    lines = [f"{path}\n" for path in sorted((folders / "pile" / "deep" / "er").iterdir())[:5]]
+    calls.clear()
+    first = list(answer_stream(model, encoder, lines, cache=tmp_path))
+    assert len(opened) == 1
+    assert calls == [1] * 5
+    assert list(answer_stream(model, encoder, lines, cache=tmp_path)) == first
+    assert calls == [1] * 5  # the second stream embedded nothing
+
+
+def test_the_settings_of_classify_are_those_of_fit():
+    keywords = [each for each in inspect.signature(fit).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    assert [each.name for each in keywords] == list(Settings.__annotations__)
+    for each in keywords:
+        assert f"        {each.name}: " in fit.__doc__
+        assert each.name in classify.__doc__
+
+
+class TestColumns:
+    """Tables whose columns have other names than the usual ones."""
+
+    @pytest.fixture
+    def tables(self, tmp_path):
+        (tmp_path / "few.csv").write_text("remark,species\na cat,x\na rat,x\none two,y\ntwo four,y\n")
+        (tmp_path / "pile.csv").write_text("remark\nthat cat\nfour one\n")
+        return tmp_path
+
+    def test_they_can_be_named(self, tables):
+        encoder = callable_encoder(letters, "letters", kind="text")
+        settings = {"label_column": "species", "text_column": "remark", "encoder": encoder, "cache": None}
+        result = classify(tables / "few.csv", tables / "pile.csv", **settings)  # the pile needs no labels
+        assert result.answers.predicted == ["x", "y"]
+        model = fit(tables / "few.csv", **settings).model
+        again = predict(model, tables / "pile.csv", text_column="remark", encoder=encoder, cache=None)
+        assert again.answers.predicted == ["x", "y"]
+        with pytest.raises(InputError, match="label_column"):
+            fit(tables / "few.csv", encoder=encoder, cache=None)
+
+    def test_a_named_column_of_numbers_is_no_feature(self, tmp_path):
+        rows = np.random.default_rng(0).random((8, 3)) + np.repeat(np.eye(3)[:2] * 3, 4, 0)
+        for name, part in (("few", rows[::2]), ("pile", rows[1::2])):
+            lines = [",".join(map(str, [*row, i // 2])) for i, row in enumerate(part)]
+            (tmp_path / f"{name}.csv").write_text("\n".join(["f0,f1,f2,kind", *lines]))
+        result = classify(tmp_path / "few.csv", tmp_path / "pile.csv", label_column="kind")
+        assert result.answers.predicted == ["0", "0", "1", "1"]
 
 
 def test_gathering_without_an_encoder_is_refused():

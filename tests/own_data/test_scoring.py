@@ -12,7 +12,8 @@ from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import needs_of
 from likelyshot.own_data import scoring
-from likelyshot.own_data.scoring import passes, scan, scores_of
+from likelyshot.own_data.rows import scan
+from likelyshot.own_data.scoring import passes, scores_of
 
 
 def bound(name, features, validation):
@@ -32,7 +33,7 @@ def task(features):
 
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"combined"}))
 def test_pieces_give_what_the_method_gives(name, task, features, validation, monkeypatch):
-    monkeypatch.setattr("likelyshot.own_data.streaming.CPU_CHUNK_BYTES", 4 * 12 * 5)  # 5 rows a piece
+    monkeypatch.setattr("likelyshot.own_data.rows.CACHE_BYTES", 4 * 12 * 5)  # 5 rows a piece
     support, labels, pile = task
     method = bound(name, features, validation)
     pieces = list(scores_of(method, support, labels, pile.numpy(), n_ways=4)())
@@ -56,9 +57,9 @@ def test_unusable_rows_are_left_out(task):
     rows[4], usable[4] = np.nan, False
     rest = torch.from_numpy(rows[usable])
     for name in ("mll", "mll_transductive", "paddle"):
-        found = list(scores_of(METHODS[name], support, labels, rows, n_ways=4, usable=usable)())
+        result = list(scores_of(METHODS[name], support, labels, rows, n_ways=4, usable=usable)())
         wanted = METHODS[name](support, labels, rest, n_ways=4)
-        torch.testing.assert_close(torch.cat([scores for _, scores in found]), wanted, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(torch.cat([scores for _, scores in result]), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_signed_rows_are_rectified(task):
@@ -66,17 +67,17 @@ def test_signed_rows_are_rectified(task):
     support, pile = support - 0.2, pile - 0.2
     split = [torch.cat([x.clamp_min(0), (-x).clamp_min(0)], -1) for x in (support, pile)]
     for name in ("mll", "mll_transductive", "pt_map"):
-        found = list(scores_of(METHODS[name], split[0], labels, pile.numpy(), n_ways=4, rectified=True)())
+        result = list(scores_of(METHODS[name], split[0], labels, pile.numpy(), n_ways=4, rectified=True)())
         wanted = METHODS[name](split[0], labels, split[1], n_ways=4)
-        torch.testing.assert_close(torch.cat([scores for _, scores in found]), wanted, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(torch.cat([scores for _, scores in result]), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_scores_of_a_parameterised_method(task):
     support, labels, pile = task
     method = functools.partial(METHODS["mll_transductive"], iterations=2, eta=0.3, lambda_max=9.0, normalise=False)
-    found = list(scores_of(method, support, labels, pile.numpy(), n_ways=4)())
+    result = list(scores_of(method, support, labels, pile.numpy(), n_ways=4)())
     wanted = method(support, labels, pile, n_ways=4)
-    torch.testing.assert_close(torch.cat([scores for _, scores in found]), wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.cat([scores for _, scores in result]), wanted, rtol=1e-4, atol=1e-4)
     assert passes(method) == 2
     assert passes(METHODS["mll"]) == passes(METHODS["tim"]) == 0
 
@@ -84,9 +85,9 @@ def test_scores_of_a_parameterised_method(task):
 def test_progress_counts_rows_of_all_passes(task):
     support, labels, pile = task
     for name in ("mll", "mll_transductive", "paddle"):
-        told = []
-        scores_of(METHODS[name], support, labels, pile.numpy(), n_ways=4, progress=told.append)
-        assert sum(told) == passes(METHODS[name]) * len(pile)
+        steps = []
+        scores_of(METHODS[name], support, labels, pile.numpy(), n_ways=4, progress=steps.append)
+        assert sum(steps) == passes(METHODS[name]) * len(pile)
 
 
 def test_a_pile_too_large_to_compare_is_refused(task, monkeypatch):
@@ -100,13 +101,13 @@ def test_a_pile_too_large_to_compare_is_refused(task, monkeypatch):
 def test_scan_finds_what_cannot_be_used():
     rows = np.random.default_rng(0).random((50, 3)).astype(np.float16)
     rows[3, 1], rows[17, 0], rows[20, 2], rows[40] = np.nan, np.inf, -np.inf, 0
-    told = []
-    found = scan(rows, progress=told.append)
-    assert found.infinite.tolist() == [3, 17, 20]
-    assert found.zeros.tolist() == [40]
-    assert np.flatnonzero(~found.usable).tolist() == [3, 17, 20, 40]
-    assert not found.negative  # the row with -inf does not count
-    assert sum(told) == 50
+    steps = []
+    result = scan(rows, progress=steps.append)
+    assert result.infinite.tolist() == [3, 17, 20]
+    assert result.zeros.tolist() == [40]
+    assert np.flatnonzero(~result.usable).tolist() == [3, 17, 20, 40]
+    assert not result.negative  # the row with -inf does not count
+    assert sum(steps) == 50
     rows[5, 0] = -1
     assert scan(rows).negative
 

@@ -16,14 +16,17 @@ from likelyshot.cli.own_data import (
     ForBaseOption,
     ForValOption,
     GalleryOption,
+    LabelColumnOption,
     LinkOption,
     OneMethodOption,
     OwnDeviceOption,
     OwnParamOption,
     OwnRectifyOption,
     OwnSeedOption,
+    PathColumnOption,
     RejectOption,
     SupportOption,
+    TextColumnOption,
 )
 
 
@@ -34,7 +37,7 @@ def classify(
         typer.Option(
             "--query",
             "-q",
-            help="The pile: a folder, nested as it may be, an image, a table, or features.",
+            help="What to classify: a folder (searched recursively), an image, a table or a features file.",
             show_default=False,
         ),
     ],
@@ -47,6 +50,9 @@ def classify(
     copy_to: CopyOption = None,
     link_to: LinkOption = None,
     gallery: GalleryOption = None,
+    label_column: LabelColumnOption = None,
+    path_column: PathColumnOption = None,
+    text_column: TextColumnOption = None,
     val: ForValOption = None,
     base: ForBaseOption = None,
     param: OwnParamOption = None,
@@ -56,10 +62,10 @@ def classify(
     cache: CacheOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Label a pile of images, texts or vectors by a few labelled examples.
+    """Label a pile of images, texts or vectors, given a few labelled examples.
 
-    It first says what accuracy the labelled examples let expect. The table has the columns path, predicted,
-    probability, runner_up, margin and reject; what could not be read is left out and told at the end.
+    First prints the accuracy to expect, estimated on held-out labelled examples. The table has the columns path,
+    predicted, probability, runner_up, margin and reject. Unreadable files are skipped and listed at the end.
 
     For example:
 
@@ -73,29 +79,29 @@ def classify(
         from likelyshot.cli import own_data
         from likelyshot.own_data.pipeline import classify as run
 
-        chosen = own_data.chosen_method(method)
+        chosen = own_data.method_and_params(method, param)
         own_data.check_outputs(query, output, gallery, copy_to, link_to)
-        found = run(
+        result = run(
             support,
             query,
+            label_column=label_column,
+            path_column=path_column,
+            text_column=text_column,
             encoder=encoder,
-            method=chosen,
-            params=own_data.method_params(chosen, param),
             reject=reject,
-            base=own_data.base_features(base, rectify),
-            validation=own_data.validation_features(val),
             rectify=rectify or None,
             seed=seed,
             device=device,
             cache="user" if cache else None,
             stage=own_data.stages(start),
             say=lambda sentence: own_data.show(screen, sentence),
+            **chosen,
+            **own_data.other_classes(val, base, rectify),
         )
-        if found.expectation is not None:
-            own_data.show_confusion(screen, found.expectation)
-        found.save(output)
-        own_data.show(screen, f"{len(found.items):,} answers: {output}")
-        failed = own_data.write_extras(found, screen, gallery, copy_to, link_to)
-    own_data.show_problems(screen, [*found.problems, *failed])
+        own_data.show_confusion(screen, result.expectation)
+        result.save(output)
+        own_data.show(screen, f"Wrote {len(result.items):,} answers to {output}.")
+        failed = own_data.write_extras(result, screen, gallery, copy_to, link_to)
+    own_data.show_problems(screen, [*result.problems, *failed])
     if as_json:
-        print_json(own_data.document(found, failed, output))
+        print_json(own_data.classification_facts(result, failed, output))

@@ -14,22 +14,30 @@ from likelyshot.cli.own_data import (
     EncoderOption,
     ForBaseOption,
     ForValOption,
+    LabelColumnOption,
     OneMethodOption,
     OwnDeviceOption,
     OwnParamOption,
     OwnRectifyOption,
     OwnSeedOption,
+    PathColumnOption,
     RejectOption,
     SupportOption,
+    TextColumnOption,
 )
 
 
 def fit(
     support: SupportOption,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The model to write.")] = Path("model.safetensors"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The model to write, .safetensors.")] = Path(
+        "model.safetensors"
+    ),
     method: OneMethodOption = None,
     encoder: EncoderOption = None,
     reject: RejectOption = 0.05,
+    label_column: LabelColumnOption = None,
+    path_column: PathColumnOption = None,
+    text_column: TextColumnOption = None,
     val: ForValOption = None,
     base: ForBaseOption = None,
     param: OwnParamOption = None,
@@ -39,7 +47,10 @@ def fit(
     cache: CacheOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit once, use later: a model of labelled examples in one file, without their images.
+    """Fit a model on labelled examples and save it for likelyshot predict.
+
+    The file holds the vectors of the examples and the settings, but no images. Also prints the accuracy to expect,
+    estimated on held-out examples.
 
     For example:
 
@@ -53,29 +64,30 @@ def fit(
         from likelyshot.errors import InputError
         from likelyshot.own_data.pipeline import fit as run
 
-        chosen = own_data.chosen_method(method)
+        chosen = own_data.method_and_params(method, param)
         if output.is_dir() or output.suffix.lower() != ".safetensors":
-            raise InputError(f"expected a file ending in .safetensors for the model, got {output}: name it so")
+            raise InputError(f"expected a file for the model, got {output}: use a name ending in .safetensors")
         output_folder(output.parent, make=False)
         fitted = run(
             support,
+            label_column=label_column,
+            path_column=path_column,
+            text_column=text_column,
             encoder=encoder,
-            method=chosen,
-            params=own_data.method_params(chosen, param),
             reject=reject,
-            base=own_data.base_features(base, rectify),
-            validation=own_data.validation_features(val),
             rectify=rectify or None,
             seed=seed,
             device=device,
             cache="user" if cache else None,
             stage=own_data.stages(start),
             say=lambda sentence: own_data.show(screen, sentence),
+            **chosen,
+            **own_data.other_classes(val, base, rectify),
         )
         own_data.show_confusion(screen, fitted.expectation)
         output_folder(output.parent)
         fitted.model.save(output)
-    own_data.show(screen, f"The model: {output}")
+    own_data.show(screen, f"Wrote the model to {output}.")
     own_data.show_problems(screen, fitted.problems)
     if as_json:
         print_json(
@@ -84,6 +96,6 @@ def fit(
                 "words": fitted.words,
                 **own_data.model_facts(fitted.model),
                 "expectation": own_data.expectation_facts(fitted.expectation),
-                "problems": own_data.report(fitted.problems),
+                "problems": own_data.problem_facts(fitted.problems),
             }
         )

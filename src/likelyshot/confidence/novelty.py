@@ -1,9 +1,8 @@
-"""Things of no known class: a score of how unlike every class an item is, and the threshold for a rejection rate.
+"""Items of no known class: a score of how unlike every class an item is, and the threshold for a rejection rate.
 
-The score is a log-likelihood ratio, of the best class against a background: a Gaussian of one spread around the class
-mean against the same around the mean of the pile. Without a pile there is no background to compare with, and the
-likelihood stands alone. It needs no validation data and takes signed features.
-docs/results/confidence.md compares it with others.
+The score is a log-likelihood ratio of the best class and a background: a Gaussian around the class mean against one of
+the same spread around the mean of the pile. Without a pile there is no background, and the likelihood stands alone.
+The score needs no validation data and takes signed features. docs/results/confidence.md compares it with others.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from likelyshot.functional.normalise import l2_normalise
 from likelyshot.functional.prototypes import class_means
 from likelyshot.functional.scores import squared_distances
 
-#: In the background a class counts at most this often the mean of the others, and one item: else what the pile is
-#: full of would itself look like background.
+#: In the background a class counts for at most this many times the mean of the others, and one item. Otherwise the most
+#: frequent class of a pile would itself look like background.
 SHARE = 1.5
 
 
 @dataclass(frozen=True, eq=False)
 class Novelty:
-    """What is known of the classes, and of everything else; made by `learn_novelty`."""
+    """The means of the classes, and what they are compared with; made by `learn_novelty`."""
 
     prototypes: Tensor  # (k, d)
     shots: Tensor  # (k,)
     variance: float  # within classes, summed over the features: a class mean of n shots is off by variance / n
-    background: Tensor | None  # (d,); none without a pile
-    held_out: Tensor  # (m,) scores of labelled examples, each without itself in its class
+    background: Tensor | None  # (d,); None without a pile
+    held_out: Tensor  # (m,) scores of labelled examples, each left out of its class
     normalise: bool
 
     def score(self, query: Tensor) -> Tensor:
@@ -45,15 +44,19 @@ class Novelty:
         return _score(_distances(query, self.prototypes, self.shots, self.variance), query, self.background)
 
     def threshold(self, rate: float, pile: Tensor | None = None) -> float:
-        """Give the score above which an item is rejected, so that about a share `rate` of *known* things is.
+        """Compute the score above which an item is rejected, so that about a share `rate` of *known* items is.
 
-        The conformal quantile of the held-out scores: of m examples the ceil((m + 1)(1 - rate))-th smallest. Where
-        they are too few to say (rate < 1 / (m + 1); none at all if every class has one example), it is the quantile
-        of the `pile`'s own scores (q,): the floor(rate q) strangest are rejected, and so of the known things in it
-        no more than that share as long as unknown ones score higher. Without a pile, nothing is rejected: infinity.
+        This is the conformal quantile of the held-out scores: of m examples the ceil((m + 1)(1 - rate))-th smallest.
+        Where these are too few (rate < 1 / (m + 1)), it is the quantile of the pile's own scores: the floor(rate q)
+        least typical items are rejected, and so at most that share of the known items among them as long as unknown
+        ones score higher. Without a pile, it is infinity and nothing is rejected.
+
+        Args:
+            rate: Share of items of known classes that may be rejected.
+            pile: Scores of the pile (q,), used where the held-out examples are too few.
         """
         if not 0 <= rate < 1:
-            raise InputError(f"the rejection rate must be 0 or more and below 1, got {rate}: try 0.05")
+            raise InputError(f"the rejection rate must be from 0 to 1, below 1, got {rate}: try 0.05")
         if self.guaranteed(rate):
             return conformal_quantile(self.held_out, rate)
         if pile is None or not len(pile):
@@ -61,17 +64,24 @@ class Novelty:
         return float(pile.sort(descending=True).values[math.floor(rate * len(pile) + 1e-9)])
 
     def guaranteed(self, rate: float) -> bool:
-        """Whether there are enough held-out examples for the threshold to come from them."""
+        """Return whether there are enough held-out examples for the threshold to come from them."""
         return rate * (len(self.held_out) + 1) >= 1
 
 
 def learn_novelty(
     support: Tensor, labels: Tensor, n_ways: int, *, pile: Tensor | None = None, normalise: bool = True
 ) -> Novelty:
-    """Learn what the classes are like from labelled examples, and what things in general are like from a pile.
+    """Learn what the classes are like from labelled examples, and what items in general are like from a pile.
 
     The background is the mean of the class means and of the pile, in which no class counts more than about 1.5 times
-    as much as the others do. Shapes: support (n, d), labels (n,) with every class, pile (q, d).
+    as much as the others do.
+
+    Args:
+        support: Labelled vectors (n, d).
+        labels: Their classes (n,), from 0, with an example of each.
+        n_ways: Number of classes.
+        pile: Vectors (q, d) of any class, known or not.
+        normalise: Whether to scale all vectors to length one.
 
     >>> support, labels = torch.tensor([[9.0, 1, 0], [9, 2, 0], [1, 9, 0], [2, 9, 0]]), torch.tensor([0, 0, 1, 1])
     >>> novelty = learn_novelty(support, labels, 2)
@@ -80,30 +90,31 @@ def learn_novelty(
     """
     if support.ndim != 2 or labels.shape != support.shape[:1]:
         raise InputError(
-            f"expected support (n, d) and labels (n,), got {tuple(support.shape)} and {tuple(labels.shape)}: one label "
-            "for each row"
+            f"expected support (n, d) and labels (n,), got {tuple(support.shape)} and {tuple(labels.shape)}: give one "
+            "label for each row"
         )
     shots = labels.bincount(minlength=n_ways)
     if len(shots) != n_ways or int(shots.min()) < 1:
         raise InputError(
-            f"expected labels 0..{n_ways - 1}, an example of each, got {shots.tolist()} examples: add some"
+            f"expected labels from 0 to {n_ways - 1} and an example of each, got {shots.tolist()} examples: add some"
         )
     support = support.to(torch.promote_types(support.dtype, torch.float32))
     support = l2_normalise(support) if normalise else support
     prototypes = class_means(support, labels, n_ways)
     own = (support - prototypes[labels]).square().sum(-1)  # (n,)
     variance = float(own.sum()) / max(len(labels) - n_ways, 1)
-    background = None if pile is None or not len(pile) else background_of(prototypes, pile.to(support), normalise)
+    background = None if pile is None or not len(pile) else _background(prototypes, pile.to(support), normalise)
     n = shots[labels].to(support.dtype)
     several = n > 1
     left = (n - 1).clamp_min(1)
     distances = _distances(support, prototypes, shots, variance)
-    distances[torch.arange(len(labels)), labels] = own * (n / left).square() - variance / left  # without itself
+    without = own * (n / left).square() - variance / left  # distance to its class without itself
+    distances[torch.arange(len(labels), device=labels.device), labels] = without
     held = _score(distances, support, background)[several]
     return Novelty(prototypes, shots, variance, background, held, normalise)
 
 
-def background_of(prototypes: Tensor, pile: Tensor, normalise: bool) -> Tensor:
+def _background(prototypes: Tensor, pile: Tensor, normalise: bool) -> Tensor:
     """Average class means and pile, in which the items nearest to one class count at most as `SHARE` says.
 
     Shapes: prototypes (k, d), pile (q, d) -> (d,).
@@ -111,22 +122,14 @@ def background_of(prototypes: Tensor, pile: Tensor, normalise: bool) -> Tensor:
     pile = l2_normalise(pile) if normalise else pile
     nearest = squared_distances(pile, prototypes).argmin(-1)
     sums = torch.zeros_like(prototypes).index_add_(0, nearest, pile)
-    return background_from(prototypes, sums, nearest.bincount(minlength=len(prototypes)))
-
-
-def background_from(prototypes: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
-    """Average as `background_of`, from the sums and counts of the pile's items by their nearest class mean.
-
-    For piles that are read in chunks. Shapes: prototypes (k, d), sums (k, d), counts (k,) -> (d,).
-    """
-    counts = counts.to(prototypes.dtype)
+    counts = nearest.bincount(minlength=len(prototypes)).to(prototypes.dtype)
     others = (counts.sum() - counts) / max(len(counts) - 1, 1)  # (k,), their mean
     weight = ((SHARE * others + 1) / counts.clamp_min(1)).clamp_max(1)  # (k,)
     return (prototypes.sum(0) + weight @ sums) / (len(prototypes) + weight @ counts)
 
 
 def conformal_quantile(scores: Tensor, rate: float) -> float:
-    """Give the value that a new exchangeable score exceeds with probability at most `rate`; infinity if too few.
+    """Compute the value that a new exchangeable score exceeds with probability at most `rate`; infinity if too few.
 
     Shapes: (m,). Vovk et al. 2005: the ceil((m + 1)(1 - rate))-th smallest.
 

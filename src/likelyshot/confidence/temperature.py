@@ -1,4 +1,4 @@
-"""How sure a method may be: a temperature from the labelled examples alone, or from validation tasks.
+"""The temperature of a method's probabilities, from labelled examples alone or from validation tasks.
 
 Scores are far too sure of themselves: MLL adds up 1,280 features as if they were independent. Probabilities are
 softmax(scores / T). What T has to be depends on the method, the shots and the features, but hardly in units of the
@@ -10,160 +10,189 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from likelyshot.data.features import Features
+from likelyshot.data.tasks import Balanced, sample_tasks
 from likelyshot.errors import InputError
-from likelyshot.functional import temperature as temperatures
-from likelyshot.functional.temperature import probabilities as probabilities
+from likelyshot.evaluation.evaluate import fit_temperature as task_temperature
+from likelyshot.functional.temperature import fit_temperature
 from likelyshot.methods import Method, facts_of
 from likelyshot.methods.binding import parameters_of
 from likelyshot.methods.calibration import Calibration
+from likelyshot.methods.facts import name_of
 
-#: Items of the pile, drawn at random, that held-out examples join for a transductive method.
+#: The default temperature in units of the gap, unless `likelyshot.methods.facts` has one for the method.
+INDUCTIVE_FACTOR, TRANSDUCTIVE_FACTOR = 0.07, 0.09
+#: Standard deviation of the logarithm of a temperature around its default.
+SPREAD = 0.5
+#: Items of the pile, drawn at random, that held-out examples are mixed with for a transductive method.
 PILE = 200
-
-
-class Prior(NamedTuple):
-    """A log-normal prior of the temperature: exp(log(factor x gap) +- spread)."""
-
-    factor: float
-    spread: float
-
-
-INDUCTIVE, TRANSDUCTIVE = Prior(0.07, 0.5), Prior(0.09, 0.5)
+#: Runs with held-out examples of a method that has a closed form, and is cheap to repeat.
+RUNS = 10
+#: Validation tasks that a temperature is fitted on, and the most queries per class in them.
+TASKS, QUERIES = 200, 15
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
-    """Scores of labelled examples by a method that did not see their labels; m of them, an example may recur."""
+class HeldOut:
+    """Scores of m labelled examples by a method that did not see their labels; an example may recur."""
 
-    scores: Tensor  # (m, k) float64, in units of their run's gap
+    method: str
+    factor: float  # default temperature in units of the gap
+    scores: Tensor  # (m, k) float64, in units of the gap of their run
     labels: Tensor  # (m,) int64
-    rows: Tensor  # (m,) int64, place in the support
+    rows: Tensor  # (m,) int64, positions in the support
     gap: float  # of the whole support, in units of the scores
+    with_pile: bool = False  # whether the examples were mixed with a pile
 
     @property
     def weights(self) -> Tensor:
-        """One for every example, shared by its recurrences, (m,)."""
+        """One for every example, divided among its recurrences, (m,)."""
         return 1 / self.rows.bincount()[self.rows].double()
 
     @property
     def class_weights(self) -> Tensor:
-        """The same for every class, worth as many equal examples as they are: (sum w)^2 / sum w^2, (m,)."""
+        """Equal for all classes, in sum the effective number of examples (sum w)^2 / sum w^2, (m,)."""
         share = self.weights / self.labels.bincount(self.weights)[self.labels]
         return share * share.sum() / (share * share / self.weights).sum()
 
+    def temperature(self) -> float:
+        """Estimate the temperature: `factor` x gap, corrected by what the held-out examples show.
+
+        Every class counts the same, however many examples it has. Without any held-out example, as with one example
+        in every class, the default remains.
+
+        >>> none = HeldOut("mll", 0.07, torch.zeros(0, 2), torch.zeros(0).long(), torch.zeros(0).long(), gap=200.0)
+        >>> round(none.temperature(), 3)
+        14.0
+        """
+        if not 0 < self.gap < float("inf"):  # a support that does not separate its classes
+            return 1.0
+        known = self.scores.isfinite().all(-1)
+        scores, labels, weights = self.scores[known], self.labels[known], self.class_weights[known]
+        return self.gap * fit_temperature(scores, labels, weights=weights, default=self.factor, spread=SPREAD)
+
 
 def is_transductive(method: Method) -> bool:
-    """Whether what a query gets may depend on the other queries; assumed of methods that we do not know."""
+    """Return whether the scores of a query may depend on the other queries; assumed of methods that are not ours."""
     return facts_of(method).kind == "transductive"
 
 
-def prior_of(method: Method) -> Prior:
-    """Give what is known of a method's temperature before it has seen an example."""
-    own, prior = facts_of(method).temperature, TRANSDUCTIVE if is_transductive(method) else INDUCTIVE
-    return prior if own is None else prior._replace(factor=own)
-
-
 def held_out(
-    method: Method,
-    support: Tensor,
-    labels: Tensor,
-    n_ways: int,
-    *,
-    query: Tensor | None = None,
-    runs: int | None = None,
-    seed: int = 0,
-) -> Held:
-    """Score labelled examples by a method that was given only the others.
+    method: Method, support: Tensor, labels: Tensor, n_ways: int, *, query: Tensor | None = None, seed: int = 0
+) -> HeldOut:
+    """Score labelled examples by a method that is given only the others.
 
-    The support is split into folds, each with an example of every class where it has as many, so that no class is
-    short of shots alone: 5-shot supports give 5 folds of 4 shots. Splits are repeated while `runs` allow: 10 of a
-    method by a formula, 5 of transductive MLL, 3 of methods that may take long. A class with one example keeps it:
-    it is a wrong class for the others, and never held out. For transductive methods, held-out examples join the
-    `query` pile (at most 200 of it).
-    Shapes: support (n, d), labels (n,), query (q, d).
+    The support is split into folds, each with an example of every class that has as many, so that no class alone is
+    short of shots: 5-shot supports give 5 folds of 4 shots. Splits are repeated: about 10 runs of a method with a
+    closed form, 5 of transductive MLL, 3 of methods that may take long. The example of a class that has only one is
+    never held out: it serves as a wrong class for the others.
+
+    Args:
+        method: A method with its parameters and statistics bound.
+        support: Labelled vectors (n, d).
+        labels: Their classes (n,), from 0.
+        n_ways: Number of classes.
+        query: The pile (q, d). A transductive method scores the held-out examples among at most 200 items of it;
+            other methods ignore it.
+        seed: Seed of the splits and of the sample of the pile.
 
     >>> support, labels = torch.tensor([[3.0, 4.0], [3.0, 4.2], [4.0, 3.0]]), torch.tensor([0, 0, 1])
     >>> from likelyshot.methods import METHODS
-    >>> held = held_out(METHODS["cosine"], support, labels, 2, runs=2)
-    >>> sorted(held.rows.tolist()), held.scores.argmax(-1).tolist()  # row 2 is the only one of its class
-    ([0, 1], [0, 0])
+    >>> held = held_out(METHODS["cosine"], support, labels, 2)
+    >>> sorted(set(held.rows.tolist())), held.scores.argmax(-1).unique().tolist()  # row 2 is alone in its class
+    ([0, 1], [0])
     """
     if support.ndim != 2 or labels.shape != support.shape[:1]:
         raise InputError(
-            f"expected support (n, d) and labels (n,), got {tuple(support.shape)} and {tuple(labels.shape)}: one label "
-            "for each row"
+            f"expected support (n, d) and labels (n,), got {tuple(support.shape)} and {tuple(labels.shape)}: give one "
+            "label for each row"
         )
-    facts = facts_of(method)
-    runs = runs or (10 if facts.kind == "closed form" else facts.runs)
-    pile = _pile(query, seed).to(support) if query is not None and is_transductive(method) else support[:0]
-    generator = torch.Generator().manual_seed(seed)
-    whole = gap_of(method, support, labels, n_ways)
+    facts, transductive = facts_of(method), is_transductive(method)
+    with_pile = transductive and query is not None and len(query) > 0
+    pile = _sample(query, seed).to(support) if with_pile and query is not None else support[:0]
     scores, rows = [support.new_empty(0, n_ways, dtype=torch.float64)], [labels.new_empty(0)]
-    for out in _splits(labels.cpu(), runs, generator):
+    for out in _splits(labels.cpu(), RUNS if facts.kind == "closed form" else facts.runs, seed):
         out = out.to(labels.device)
-        keep = torch.ones_like(labels, dtype=torch.bool).index_fill_(0, out, False)
-        few, few_labels = support[keep], labels[keep]
+        rest = torch.ones_like(labels, dtype=torch.bool).index_fill_(0, out, False)
+        few, few_labels = support[rest], labels[rest]
         run = _for_shots(method, len(few) / n_ways)
-        if is_transductive(method):
+        if transductive:
             held = run(few, few_labels, torch.cat([support[out], pile]), n_ways=n_ways)[: len(out)]
-            gap = gap_of(run, few, few_labels, n_ways)
+            gap = support_gap(run, few, few_labels, n_ways)
         else:
             both = run(few, few_labels, torch.cat([support[out], few]), n_ways=n_ways)
             held, gap = both[: len(out)], _lead(both[len(out) :], few_labels)
         scores.append(held.double() / gap if gap > 0 else torch.zeros_like(held, dtype=torch.float64))
         rows.append(out)
-    place = torch.cat(rows)
-    return Held(torch.cat(scores), labels[place], place, whole)
-
-
-def temperature_of(held: Held, prior: Prior = INDUCTIVE) -> float:
-    """Give the likeliest temperature: `prior.factor` x gap, corrected by what the held-out examples show.
-
-    Every class counts the same, however many examples it has. No held-out example, as with one example in every
-    class, leaves the default.
-
-    >>> nothing = Held(torch.zeros(0, 2), torch.zeros(0).long(), torch.zeros(0).long(), gap=200.0)
-    >>> round(temperature_of(nothing), 3)
-    14.0
-    """
-    if not 0 < held.gap < float("inf"):  # a support that does not tell its classes apart
-        return 1.0
-    known = held.scores.isfinite().all(-1)
-    factor = temperatures.fit_temperature(
-        held.scores[known],
-        held.labels[known],
-        weights=held.class_weights[known],
-        default=prior.factor,
-        spread=prior.spread,
+    default = TRANSDUCTIVE_FACTOR if transductive else INDUCTIVE_FACTOR
+    places = torch.cat(rows)
+    return HeldOut(
+        method=name_of(method),
+        factor=default if facts.temperature is None else facts.temperature,
+        scores=torch.cat(scores),
+        labels=labels[places],
+        rows=places,
+        gap=support_gap(method, support, labels, n_ways),
+        with_pile=with_pile,
     )
-    return factor * held.gap
 
 
 def support_temperature(
     method: Method, support: Tensor, labels: Tensor, n_ways: int, *, query: Tensor | None = None, seed: int = 0
 ) -> float:
-    """Give the temperature of a method's scores from the labelled examples: `held_out`, then `temperature_of`.
+    """Estimate the temperature of a method's scores from labelled examples: `held_out(...).temperature()`.
 
-    Shapes: support (n, d), labels (n,), query (q, d), which matters to transductive methods only.
+    Args:
+        method: A method with its parameters and statistics bound.
+        support: Labelled vectors (n, d).
+        labels: Their classes (n,), from 0.
+        n_ways: Number of classes.
+        query: The pile (q, d), which matters to transductive methods only.
+        seed: Seed of the splits and of the sample of the pile.
 
     >>> from likelyshot.methods import METHODS
     >>> support, labels = torch.tensor([[3.0, 4.0], [4.0, 3.0]]), torch.tensor([0, 1])
     >>> round(support_temperature(METHODS["cosine"], support, labels, 2), 5)  # 0.07 (1 - cosine)
     0.0028
     """
-    held = held_out(method, support, labels, n_ways, query=query, seed=seed)
-    return temperature_of(held, prior_of(method))
+    return held_out(method, support, labels, n_ways, query=query, seed=seed).temperature()
 
 
-def gap_of(method: Method, support: Tensor, labels: Tensor, n_ways: int) -> float:
+def validation_temperature(method: Method, validation: Features, *, ways: int, shots: int, seed: int = 0) -> float:
+    """Fit the temperature of a method's scores on tasks of other classes.
+
+    Args:
+        method: A method with its parameters and statistics bound.
+        validation: Features of classes that are not those to tell apart.
+        ways: Classes of a task; fewer if there are not as many.
+        shots: Examples per class; fewer if the smallest class has not as many.
+        seed: Seed of the tasks.
+    """
+    smallest = int(validation.counts.min())
+    if len(validation.classes) < 2 or smallest < 2:
+        got = f"{len(validation.classes)} classes, the smallest of {smallest}"
+        raise InputError(f"expected validation features of two classes or more, two rows each, but got {got}: add some")
+    shots = max(1, min(shots, smallest - 1))
+    tasks = sample_tasks(
+        validation.labels,
+        n_tasks=TASKS,
+        ways=min(ways, len(validation.classes)),
+        shots=shots,
+        query=Balanced(min(QUERIES, smallest - shots)),
+        seed=seed,
+        classes=validation.classes,
+    )
+    return task_temperature(method, validation, tasks)
+
+
+def support_gap(method: Method, support: Tensor, labels: Tensor, n_ways: int) -> float:
     """Measure by how much the support's own class leads the mean of the others, the support scored against itself.
 
-    The unit in which a method's temperature hardly depends on shots, ways or, among the inductive ones, method; it is
+    In this unit a method's temperature hardly depends on shots, ways or, among the inductive ones, the method; it is
     larger with few features. Shapes: support (n, d), labels (n,).
     """
     return _lead(method(support, labels, support, n_ways=n_ways), labels)
@@ -176,14 +205,13 @@ def _lead(scores: Tensor, labels: Tensor) -> float:
     return float((own - others).mean())
 
 
-def _splits(labels: Tensor, runs: int, generator: torch.Generator) -> list[Tensor]:
+def _splits(labels: Tensor, runs: int, seed: int) -> list[Tensor]:
     """Choose the rows that each run holds out: at least one, never the last of a class."""
     sizes = labels.bincount()
-    if runs < 2:
-        raise InputError(f"runs must be 2 or more, got {runs}: each run holds out a part of the examples")
     folds = min(runs, int(sizes.max()))
     if folds < 2:
         return []
+    generator = torch.Generator().manual_seed(seed)
     splits = []
     for _ in range(runs // folds):
         fold = torch.full_like(labels, -1)
@@ -195,7 +223,7 @@ def _splits(labels: Tensor, runs: int, generator: torch.Generator) -> list[Tenso
     return splits
 
 
-def _pile(query: Tensor, seed: int) -> Tensor:
+def _sample(query: Tensor, seed: int) -> Tensor:
     if len(query) <= PILE:
         return query
     chosen = torch.randperm(len(query), generator=torch.Generator().manual_seed(seed))[:PILE]

@@ -38,7 +38,7 @@ def embed(
     items: Sequence[Item],
     encoder: Encoder,
     *,
-    cache: Path | Literal["user"] | None = "user",
+    cache: Path | Literal["user"] | Cache | None = "user",
     workers: int | None = None,
     progress: Callable[[int], None] | None = None,
     content: Callable[[Item], bytes] | None = None,
@@ -46,8 +46,9 @@ def embed(
     """Embed items; those that cannot be read are left out and reported.
 
     Files are read and prepared by `workers` threads, by default one per core, while the encoder runs. A content that
-    occurs twice is encoded once. Vectors go to `cache` (a folder; "user": see `default_cache`; None: no cache) as they
-    are made, so that a run that was stopped goes on where it was. `progress` hears how many more items are done.
+    occurs twice is encoded once. Vectors go to `cache` (a folder; "user": see `default_cache`; an open Cache, which
+    stays open; None: no cache) as they are made, so that a run that was stopped goes on where it was. `progress` hears
+    how many more items are done.
     `content` gives the bytes of an image that is no file of its own, or raises ImageError.
 
     >>> from likelyshot.encoders.pretrained import callable_encoder
@@ -60,9 +61,12 @@ def embed(
         raise InputError(f"expected at least 1 worker, but got {workers}: leave it out for one per core")
     if content is None or encoder.kind == "text":
         _check_kind(items, encoder)
+    if not isinstance(cache, Cache):
+        folder = default_cache() if cache == "user" else cache
+        with contextlib.closing(Cache(folder, encoder.digest, encoder.dim)) as store:  # after an interrupt too
+            return embed(items, encoder, cache=store, workers=workers, progress=progress, content=content)
     threads = workers or cores()
     done = progress or (lambda n: None)
-    store = Cache(default_cache() if cache == "user" else cache, encoder.digest, encoder.dim)
     keys: list[str] = []  # of every item, where to find its result
     results: dict[str, Vector | ImageError] = {}
     waiting: list[_Read] = []
@@ -74,18 +78,18 @@ def embed(
         sound = [bool(np.isfinite(row).all()) for row in rows]
         for read, row, good in zip(waiting, rows, sound, strict=True):
             results[read.digest] = row if good else ImageError("no embedding", "NaN or infinity")
-        store.put([(read.digest, row) for read, row, good in zip(waiting, rows, sound, strict=True) if good])
+        cache.put([(read.digest, row) for read, row, good in zip(waiting, rows, sound, strict=True) if good])
         encoded += len(waiting)
         done(len(waiting))
         waiting.clear()
 
     reads = ordered_map(
-        _Reader(encoder, store, content or _file).read,
+        _Reader(encoder, cache, content or _file).read,
         items,
         threads=threads,
         ahead=2 * encoder.batch_size + threads,
     )
-    with contextlib.closing(store), contextlib.closing(reads):  # after an interrupt too
+    with contextlib.closing(reads):
         for read in reads:
             keys.append(read.digest or f"item {len(keys)}")
             if read.result is not None:

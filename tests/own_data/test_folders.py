@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from likelyshot.data.items import Item
 from likelyshot.errors import InputError
-from likelyshot.own_data import sorting
-from likelyshot.own_data.sorting import folder_names, sort_into
+from likelyshot.own_data import folders
+from likelyshot.own_data.folders import folder_names, sort_into
 
 
 def make(folder: Path, files: dict[str, str]) -> list[Item]:
@@ -97,7 +97,7 @@ def test_what_appears_in_the_meantime_is_not_overwritten(tmp_path, monkeypatch):
     (item,) = make(tmp_path / "pile", {"a.jpg": "mine"})
     (tmp_path / "out" / "cat").mkdir(parents=True)
     (tmp_path / "out" / "cat" / "a.jpg").write_text("yours")
-    monkeypatch.setattr(sorting.os.path, "lexists", lambda path: False)
+    monkeypatch.setattr(folders.os.path, "lexists", lambda path: False)
     for link in (False, True):
         sort_into(tmp_path / "out", [item], ["cat"], [False], link=link)
     assert (tmp_path / "out" / "cat" / "a.jpg").read_text() == "yours"
@@ -134,7 +134,7 @@ def test_an_interrupted_copy_leaves_no_half(tmp_path, monkeypatch):
         Path(target).write_text("ha")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sorting.shutil, "copy2", interrupt)
+    monkeypatch.setattr(folders.shutil, "copy2", interrupt)
     with pytest.raises(KeyboardInterrupt):
         sort_into(tmp_path / "out", items, ["cat"], [False], link=False)
     assert tree(tmp_path / "out") == {}

@@ -1,0 +1,198 @@
+"""From items to rows of numbers: embedded where they are images or texts, checked, and read block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from likelyshot.data.items import Item, Problem
+from likelyshot.encoders.cache import Cache
+from likelyshot.encoders.embed import embed
+from likelyshot.encoders.pretrained import Encoder
+from likelyshot.errors import InputError
+from likelyshot.functional.normalise import rectify
+from likelyshot.machine import CACHE_BYTES, Progress, ordered_map
+from likelyshot.own_data.piles import Pile, duplicates
+
+#: Called with the name of a stage of the work and its number of steps; returns what to call as steps are done.
+Stage = Callable[[str, int], Progress]
+#: Where vectors are cached: a folder, the user's cache folder, or nowhere.
+CachePlace = Path | Literal["user"] | None
+
+#: Names that a summary shows for each kind of problem.
+NAMED = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The vectors of a pile, and the items that the usable ones belong to."""
+
+    items: Sequence[Item]  # of the usable rows, in order
+    vectors: NDArray[Any]  # (n, d), perhaps a map of a file
+    usable: NDArray[np.bool_] | None  # (n,), None if all are
+    problems: list[Problem]  # everything that was left out, from reading on
+    digests: list[str]  # of the contents of the items; empty for vectors that were given
+    negative: bool  # whether any usable vector has a negative number
+    largest: NDArray[np.float64]  # (n,) the largest number of each vector
+
+    @property
+    def places(self) -> NDArray[np.intp]:
+        """The positions of the usable vectors."""
+        return np.arange(len(self.vectors)) if self.usable is None else np.flatnonzero(self.usable)
+
+    def in_memory(self) -> NDArray[Any]:
+        """Copy the usable vectors into memory."""
+        return np.array(self.vectors if self.usable is None else self.vectors[self.usable])
+
+
+def gather(
+    pile: Pile,
+    encoder: Encoder | None,
+    *,
+    cache: CachePlace | Cache = "user",
+    stage: Stage | None = None,
+    what: str = "items",
+) -> Rows:
+    """Embed a pile unless it has vectors already, and leave out the rows that no method can use.
+
+    >>> pile = Pile([Item("a"), Item("b")], np.array([[1.0, 2.0], [0.0, 0.0]]), [], "features")
+    >>> rows = gather(pile, None)
+    >>> [item.name for item in rows.items], rows.problems
+    (['a'], [Problem(name='b', kind='all zeros', detail='a vector without direction')])
+    """
+    items, vectors, problems, digests = pile.items, pile.vectors, list(pile.problems), []
+    if vectors is None:
+        if encoder is None:
+            raise InputError(f"expected an encoder for {what}, but got none: name one (--encoder NAME)")
+        embedded = embed(items, encoder, cache=cache, progress=begin(stage, f"embedding {what}", len(items)))
+        vectors, digests = embedded.vectors, embedded.digests
+        items = [items[place] for place in embedded.kept.tolist()]
+        problems += embedded.problems
+    checked = scan(vectors, progress=begin(stage, f"reading {what}", len(vectors)))
+    for rows, kind, detail in (
+        (checked.infinite, "not finite", "infinity or NaN in its vector"),
+        (checked.zeros, "all zeros", "a vector without direction"),
+    ):
+        problems += [Problem(items[row].name, kind, detail) for row in rows.tolist()]
+    usable = None if checked.usable.all() else checked.usable
+    if usable is not None:
+        places = np.flatnonzero(usable).tolist()
+        digests = [digests[row] for row in places] if digests else []
+        items = [items[row] for row in places]
+    return Rows(items, vectors, usable, problems, digests, checked.negative, checked.largest)
+
+
+class Scan(NamedTuple):
+    """What a look at every number of a pile shows."""
+
+    usable: NDArray[np.bool_]  # (n,): finite, and not all zeros
+    infinite: NDArray[np.intp]  # rows with infinity or NaN
+    zeros: NDArray[np.intp]  # rows of zeros only
+    negative: bool  # whether any usable row has a negative number
+    largest: NDArray[np.float64]  # (n,) the largest number of each row
+
+
+def scan(vectors: NDArray[Any], *, progress: Progress | None = None) -> Scan:
+    """Find the rows that no method can score: those that are not finite, and zeros, which have no direction.
+
+    Shapes: vectors (n, d), perhaps a memory map, read in one pass.
+
+    >>> result = scan(np.array([[1.0, 2.0], [np.nan, 1.0], [0.0, 0.0]]))
+    >>> result.usable.tolist(), result.infinite.tolist(), result.zeros.tolist(), result.negative
+    ([True, False, False], [1], [2], False)
+    """
+
+    def extremes(block: NDArray[Any]) -> tuple[Tensor, Tensor]:
+        rows = as_tensor(block)
+        return rows.amin(1), rows.amax(1)
+
+    low, high = np.zeros(len(vectors)), np.zeros(len(vectors))
+    done = 0
+    for least, most in ordered_map(extremes, blocks(vectors), one_core_each=True):
+        part = slice(done, done + len(least))
+        low[part], high[part] = least.numpy(), most.numpy()
+        done = part.stop
+        if progress is not None:
+            progress(len(least))
+    finite = np.isfinite(low) & np.isfinite(high)
+    zero = (low == 0) & (high == 0)
+    usable = finite & ~zero
+    return Scan(usable, np.flatnonzero(~finite), np.flatnonzero(zero), bool((low[usable] < 0).any()), high)
+
+
+def block_rows(dim: int) -> int:
+    """Count the rows of `dim` numbers that stay in cache: larger temporaries cost several times as much."""
+    return max(1, CACHE_BYTES // (4 * dim))
+
+
+def blocks(vectors: NDArray[Any], usable: NDArray[np.bool_] | None = None) -> Iterator[NDArray[Any]]:
+    """Go through the usable rows of (n, d) vectors, which may be a memory map, by blocks that stay in cache.
+
+    All blocks but the last have the same number of rows, whatever the `usable` (n,) leave out.
+
+    >>> [block.tolist() for block in blocks(np.arange(3).reshape(3, 1), np.array([True, False, True]))]
+    [[[0], [2]]]
+    """
+    size = block_rows(vectors.shape[1])
+    if usable is None:
+        yield from (vectors[start : start + size] for start in range(0, len(vectors), size))
+    else:
+        places = np.flatnonzero(usable)
+        yield from (vectors[places[start : start + size]] for start in range(0, len(places), size))
+
+
+def as_tensor(block: NDArray[Any], rectified: bool = False) -> Tensor:
+    """Copy rows of half, single or double precision into memory, in float32 at least, rectified if asked.
+
+    >>> as_tensor(np.array([[1, -2]], dtype=np.float16), rectified=True)
+    tensor([[1., 0., 0., 2.]])
+    """
+    tensor = torch.from_numpy(np.array(block, dtype=np.promote_types(block.dtype, np.float32)))
+    return rectify(tensor) if rectified else tensor
+
+
+def repeated(few: Rows, many: Rows) -> list[tuple[str, str]]:
+    """Find what is in both, as pairs of names: by content where both were embedded, else by equal vectors."""
+    if few.digests and many.digests:
+        pairs = [zip((item.name for item in each.items), each.digests, strict=True) for each in (few, many)]
+        return duplicates(*pairs)
+    same_names = []
+    alike = np.isin(many.largest[many.places], few.largest[few.places])  # equal vectors have equal maxima
+    for row in np.flatnonzero(alike).tolist():
+        same = (few.vectors[few.places] == many.vectors[many.places[row]]).all(1)
+        if same.any():
+            same_names.append((few.items[int(same.argmax())].name, many.items[row].name))
+    return same_names
+
+
+def begin(stage: Stage | None, what: str, total: int) -> Progress | None:
+    """Announce a stage of the work, if anyone listens."""
+    return None if stage is None or not total else stage(what, total)
+
+
+def summary(problems: Sequence[Problem]) -> list[str]:
+    """Count the problems of each kind, most frequent first, with the first few names.
+
+    >>> summary([Problem("a.jpg", "truncated image"), Problem("b.txt", "unsupported file"), Problem("c", "empty file")])
+    ["1 x truncated image: 'a.jpg'", "1 x unsupported file: 'b.txt'", "1 x empty file: 'c'"]
+    """
+    kinds: dict[str, list[str]] = {}
+    for problem in problems:
+        kinds.setdefault(problem.kind, []).append(problem.name)
+    lines = []
+    for kind, names in sorted(kinds.items(), key=lambda pair: -len(pair[1])):
+        shown = ", ".join(_short(name) for name in names[:NAMED])
+        lines.append(f"{len(names):,} x {kind}: {shown}{', ...' if len(names) > NAMED else ''}")
+    return lines
+
+
+def _short(name: str) -> str:
+    """Show a name on one line, printable whatever it holds."""
+    return repr(name if len(name) <= 80 else f"{name[:38]} ... {name[-37:]}")
