@@ -26,8 +26,8 @@ def main(folder: Path) -> None:
         assert base is not None
         parts = {}
         for split in ("val", "test"):
-            found = Features.load(made, split=split)
-            parts[split] = Features(found.vectors.to(torch.float16), found.labels, found.classes, {})
+            features = Features.load(made, split=split)
+            parts[split] = Features(features.vectors.to(torch.float16), features.labels, features.classes, {})
         source = {"dataset": "CUB-200-2011", "encoder": f"EfficientNet-Lite0 with a ReLU head trained by {metric}"}
         save_splits(path, parts, base, source)
         print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")

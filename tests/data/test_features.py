@@ -3,6 +3,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import copy
+import itertools
 import json
 import os
 import pickle
@@ -365,11 +366,11 @@ def _expected(call):
 
 
 class TestNumpy:
-    @pytest.mark.parametrize("x", ["features", "X", "x", "embeddings", "vectors", "Features"])
-    @pytest.mark.parametrize("y", ["labels", "y", "Y", "targets"])
-    def test_names(self, x, y, tmp_path):
-        np.savez(tmp_path / "a.npz", **{x: X, y: Y, "other": np.ones(3)})
-        assert same(Features.load(tmp_path / "a.npz"))
+    def test_names(self, tmp_path):
+        vectors, labels = ("features", "X", "x", "embeddings", "vectors", "Features"), ("labels", "y", "Y", "targets")
+        for x, y in itertools.product(vectors, labels):
+            np.savez(tmp_path / "a.npz", **{x: X, y: Y, "other": np.ones(3)})
+            assert same(Features.load(tmp_path / "a.npz")), (x, y)
 
     def test_classes_and_half_precision(self, tmp_path):
         np.savez_compressed(tmp_path / "a.npz", X=X.astype(np.float16), y=IDS, classes=["cat", "dog", "eel"])
@@ -454,19 +455,21 @@ class TestTables:
     def frame(**columns):
         return pd.DataFrame({"path": [f"{i}.jpg" for i in range(6)], "label": Y, **columns})
 
-    @pytest.mark.parametrize("kind", [".csv", ".tsv", ".parquet"])
-    @pytest.mark.parametrize("label", ["label", "Labels", "CLASS", "target", "y"])
-    def test_columns_of_numbers(self, kind, label, tmp_path):
-        frame = self.frame(id=range(6), f1=X[:, 0], f0=X[:, 1], notes="seen").rename(columns={"label": label})
-        path = self.write(frame, tmp_path / f"a{kind}")
-        assert same(Features.load(path))
-        assert Features.load(path).source == {"file": path.name}
-        assert (splits(path), Base.load(path)) == ((), None)
+    @pytest.mark.parametrize("kind", [".csv", ".tsv", ".parquet", ".jsonl"])
+    def test_columns_of_numbers(self, kind, tmp_path):
+        for label in ("label", "Labels", "CLASS", "target", "y"):
+            frame = self.frame(id=range(6), f1=X[:, 0], f0=X[:, 1], notes="seen").rename(columns={"label": label})
+            path = self.write(frame, tmp_path / f"a{kind}")
+            assert same(Features.load(path)), label
+            assert Features.load(path).source == {"file": path.name}
+            assert (splits(path), Base.load(path)) == ((), None)
 
     @staticmethod
     def write(frame, path, index=False):
         if path.suffix == ".parquet":
             frame.to_parquet(path, index=index)
+        elif path.suffix == ".jsonl":
+            frame.to_json(path, orient="records", lines=True)
         else:
             frame.to_csv(path, index=index, sep="\t" if path.suffix == ".tsv" else ",")
         return path
@@ -477,12 +480,12 @@ class TestTables:
         frame.index = pd.Index(range(10, 16))
         assert same(Features.load(self.write(frame, tmp_path / f"a{kind}", index=True)))
 
-    @pytest.mark.parametrize("kind", [".csv", ".tsv", ".parquet"])
-    @pytest.mark.parametrize("form", ["[{}, {}]", "{} {}", "{};{}", "{},{}", "[{} {}]", "[ {}\n {}]", "({}, {})"])
-    @pytest.mark.parametrize("name", ["embedding", "Embeddings", "features", "vector"])
-    def test_vectors_as_text(self, kind, form, name, tmp_path):
-        frame = self.frame(**{name: [form.format(*row) for row in X.tolist()]}, extra=1.0)
-        assert same(Features.load(self.write(frame, tmp_path / f"a{kind}")))
+    def test_vectors_as_text(self, tmp_path):
+        forms = ["[{}, {}]", "{} {}", "{};{}", "{},{}", "[{} {}]", "[ {}\n {}]", "({}, {})"]
+        names = ["embedding", "Embeddings", "features", "vector"]
+        for kind, form, name in itertools.product([".csv", ".tsv", ".parquet", ".jsonl"], forms, names):
+            frame = self.frame(**{name: [form.format(*row) for row in X.tolist()]}, extra=1.0)
+            assert same(Features.load(self.write(frame, tmp_path / f"a{kind}"))), (kind, form, name)
 
     @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
     def test_lists_in_parquet_keep_their_precision(self, dtype, tmp_path):
@@ -600,16 +603,15 @@ class TestPickles:
             and loaded.vectors.dtype == dtype
         )
 
-    @pytest.mark.parametrize("kind", [".pkl", ".pickle", ".plk"])
-    @pytest.mark.parametrize("protocol", range(6))
-    def test_class_to_vectors(self, kind, protocol, tmp_path):
+    def test_class_to_vectors(self, tmp_path):
         lists = collections.defaultdict(list, {name: list(rows) for name, rows in self.GROUPS.items()})
         numbers = {name: rows.tolist() for name, rows in self.GROUPS.items()}
         mean = X.mean(0)
-        for held in (self.GROUPS, lists, numbers, [mean, mean, lists, {"other": X * 2}], (mean, self.GROUPS)):
-            (tmp_path / f"a{kind}").write_bytes(pickle.dumps(held, protocol))
+        contents = (self.GROUPS, lists, numbers, [mean, mean, lists, {"other": X * 2}], (mean, self.GROUPS))
+        for kind, protocol, content in itertools.product([".pkl", ".pickle", ".plk"], range(6), contents):
+            (tmp_path / f"a{kind}").write_bytes(pickle.dumps(content, protocol))
             loaded = Features.load(tmp_path / f"a{kind}")
-            assert self.grouped(loaded)
+            assert self.grouped(loaded), (kind, protocol)
             assert loaded.classes == ("cat", "dog", "eel")
 
     @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f4"])

@@ -356,7 +356,7 @@ def test_plans_refuse_bad_numbers(bad):
         Dirichlet(total=bad)
 
 
-@pytest.mark.parametrize("bad", [0, -2.0, math.nan, math.inf, "2", None, True, 1j])
+@pytest.mark.parametrize("bad", [0, -2.0, math.nan, math.inf, 10**400, "2", None, True, 1j])
 def test_dirichlet_refuses_bad_alpha(bad):
     with pytest.raises(InputError, match="expected alpha above 0"):
         Dirichlet(alpha=bad)

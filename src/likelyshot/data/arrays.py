@@ -130,17 +130,17 @@ def open_pickle(path: Path) -> Opened:
 def open_torch(path: Path) -> Opened:
     """Open what `torch.save` wrote, if it holds plain data only."""
     try:
-        held: object = torch.load(path, map_location="cpu", weights_only=True)
+        content: object = torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:  # torch's own advice, weights_only=False, is not for files of others
         kind = re.search(r"GLOBAL ([\w.]+)", str(error))
         got = kind[1] if kind else "something else"
         raise InputError(f"expected plain tensors, but got {got}: save them as safetensors") from error
-    return _open_object(held)
+    return _open_object(content)
 
 
-def _open_object(held: object) -> Opened:
+def _open_object(content: object) -> Opened:
     """Take the first dict class -> vectors, or else a dict of features and labels."""
-    items = held if isinstance(held, (list, tuple)) else [held]
+    items = content if isinstance(content, (list, tuple)) else [content]
     tables = [item for item in items if isinstance(item, dict)]
     for table in tables:
         named = {str(key).lower() for key in table} <= set(ROLES)
@@ -148,7 +148,7 @@ def _open_object(held: object) -> Opened:
             return Opened({"": partial(_by_class, table)})
     for table in tables:
         return named_arrays([key for key in table if isinstance(key, str)], table.__getitem__)
-    raise InputError(f"expected a dict class -> vectors, but got a {type(held).__name__}: save it as npz")
+    raise InputError(f"expected a dict class -> vectors, but got a {type(content).__name__}: save it as npz")
 
 
 def _by_class(table: Mapping[Any, Any]) -> Part:

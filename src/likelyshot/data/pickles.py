@@ -37,8 +37,8 @@ def load(data: bytes) -> object:
     {'cat': [0.5, 1]}
     """
     try:
-        held = _Unpickler(io.BytesIO(data), encoding="latin1").load()  # latin1: arrays from Python 2
-        return _unfold(held, SHARING * len(data))
+        content = _Unpickler(io.BytesIO(data), encoding="latin1").load()  # latin1: arrays from Python 2
+        return _unfold(content, SHARING * len(data))
     except InputError:
         raise
     except Exception as error:  # a damaged pickle raises nearly anything, as the documentation of pickle says
@@ -183,7 +183,7 @@ class _Unpickler(pickle._Unpickler):
         _refuse("a persistent id")
 
 
-def _unfold(held: object, limit: int) -> object:
+def _unfold(content: object, limit: int) -> object:
     """Put the arrays in the places of their stand-ins; refuse cycles and endlessly repeated values."""
     seen: dict[int, tuple[object, object, int]] = {}  # id -> (kept alive, its replacement, values in it)
 
@@ -214,4 +214,4 @@ def _unfold(held: object, limit: int) -> object:
         seen[id(value)] = value, replacement, count
         return replacement, count
 
-    return visit(held)[0]
+    return visit(content)[0]

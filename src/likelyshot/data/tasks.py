@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likelyshot.data.containers import Count, read_container, write_container
+from likelyshot.data.plans import IMBALANCED, Balanced, Dirichlet, Plan, check_whole, plan_from
 from likelyshot.data.schema import convert
 from likelyshot.errors import InputError
+
+__all__ = ["Balanced", "Dirichlet", "Plan", "Tasks", "plan_from", "sample_tasks"]
 
 BLOCK = 256  # tasks drawn from one random stream; another value gives other tasks
 MOST_TASKS = 10_000_000  # nearly 5 GB, with 80 images in each
@@ -29,91 +32,37 @@ _ARRAYS = {"support": torch.int32, "query": torch.int32, "query_labels": torch.i
 
 Ints: TypeAlias = NDArray[np.int64]
 Labels: TypeAlias = Tensor | NDArray[Any] | Sequence[int]
-Plan: TypeAlias = "Balanced | Dirichlet"
-
-
-def _check_whole(least: int, **numbers: Any) -> list[int]:
-    for name, value in numbers.items():
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise InputError(f"expected {name} to be an integer >= {least}, but got {value!r}: change {name}")
-    return [int(value) for value in numbers.values()]
-
-
-@dataclass(frozen=True)
-class Balanced:
-    """The same number of queries from every class of a task."""
-
-    per_class: int = 15
-
-    def __post_init__(self) -> None:
-        _check_whole(1, per_class=self.per_class)
-
-    def describe(self) -> str:
-        """Say it in words: "balanced, 15 per class"."""
-        return f"balanced, {self.per_class} per class"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the plan as plain JSON."""
-        return {"plan": "balanced", "per_class": int(self.per_class)}
-
-
-@dataclass(frozen=True)
-class Dirichlet:
-    """Queries in Dirichlet(alpha) class proportions, rounded by largest remainder (Veilleux et al. 2021)."""
-
-    total: int = 75
-    alpha: float = 2.0
-
-    def __post_init__(self) -> None:
-        _check_whole(1, total=self.total)
-        number = isinstance(self.alpha, int | float | np.floating) and not isinstance(self.alpha, bool)
-        if not number or not 0 < float(self.alpha) <= 1e100:
-            raise InputError(f"expected alpha above 0, at most 1e100, but got {self.alpha!r}: 2 is customary")
-
-    def describe(self) -> str:
-        """Say it in words: "Dirichlet(2), 75 queries"."""
-        return f"Dirichlet({self.alpha:g}), {self.total} queries"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the plan as plain JSON."""
-        return {"plan": "dirichlet", "total": int(self.total), "alpha": float(self.alpha)}
-
-
-def plan_from(config: Mapping[str, Any]) -> Balanced | Dirichlet:
-    """Read what `to_dict` of a plan gave.
-
-    >>> plan_from({"plan": "dirichlet", "total": 75, "alpha": 1.0})
-    Dirichlet(total=75, alpha=1.0)
-    """
-    fields = dict(config)
-    try:
-        plan: Plan | None = {"balanced": Balanced, "dirichlet": Dirichlet}[fields.pop("plan")](**fields)
-    except (KeyError, TypeError):
-        plan = None
-    if plan is None or plan.to_dict() != config:
-        raise InputError(f"expected a query plan, balanced or dirichlet, but got {str(config)[:80]}")
-    return plan
 
 
 @dataclass(frozen=True, eq=False)
 class Tasks:
-    """Indices into features, one row per task; t tasks of k ways. Compare two by their `digest`."""
+    """Indices into features, one row per task: t tasks of k ways. Compare two by their `digest`.
 
-    support: Tensor  # (t, k*shots) int32 rows of the features, those of way 0 first
-    query: Tensor  # (t, q) int32 rows of the features, shuffled
-    query_labels: Tensor  # (t, q) int16 way of each query, 0..k-1
-    classes: Tensor  # (t, k) int32 label, in the features, of each way
+    Args:
+        support: Rows of the features, those of way 0 first, (t, k*shots) int32.
+        query: Rows of the features, shuffled, (t, q) int32.
+        query_labels: Way of each query, 0..k-1, (t, q) int16.
+        classes: Label, in the features, of each way, (t, k) int32.
+        ways: Number of classes of a task, k.
+        shots: Number of support rows of each class.
+        config: How they were drawn, and from which labels, as `sample_tasks` writes it.
+    """
+
+    support: Tensor
+    query: Tensor
+    query_labels: Tensor
+    classes: Tensor
     ways: int
     shots: int
-    config: Mapping[str, Any]  # JSON: how they were drawn, and from which labels
+    config: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         t, q = self.classes.shape[:1], self.query.shape[1:2] or (0,)
         shapes = ((*t, self.ways * self.shots), (*t, *q), (*t, *q), (*t, self.ways))
         expected = dict(zip(_ARRAYS, zip(_ARRAYS.values(), shapes, strict=True), strict=True))
-        found = {name: (getattr(self, name).dtype, tuple(getattr(self, name).shape)) for name in _ARRAYS}
-        if found != expected:
-            raise InputError(f"expected tasks of {expected}, but got {found}: sample them again")
+        given = {name: (getattr(self, name).dtype, tuple(getattr(self, name).shape)) for name in _ARRAYS}
+        if given != expected:
+            raise InputError(f"expected tasks of {expected}, but got {given}: sample them again")
         wrong_way = (self.query_labels < 0) | (self.query_labels >= self.ways)
         if wrong_way.any() or (self.support < 0).any() or (self.query < 0).any():
             raise InputError(f"expected rows from 0 and ways below {self.ways} in tasks: sample them again")
@@ -132,8 +81,8 @@ class Tasks:
     def __getitem__(self, part: slice) -> Tasks:
         if not isinstance(part, slice) or (part.step is not None and part.step < 1):
             raise InputError(f"expected a forward slice of tasks, but got {part!r}: write tasks[i:i + 1]")
-        kept = range(*self.config["range"])[part]
-        config = {**self.config, "n_tasks": len(kept), "range": [kept.start, kept.stop, kept.step]}
+        chosen = range(*self.config["range"])[part]
+        config = {**self.config, "n_tasks": len(chosen), "range": [chosen.start, chosen.stop, chosen.step]}
         arrays = {name: getattr(self, name)[part] for name in _ARRAYS}
         return Tasks(**arrays, ways=self.ways, shots=self.shots, config=config)
 
@@ -151,8 +100,8 @@ class Tasks:
         given, drawn_from = _as_labels(labels)[1], self.config["labels_digest"]
         if given != drawn_from:
             expected = f"{self.config['n_labels']} labels (digest {drawn_from[:8]})"
-            found = f"{len(labels)} other labels (digest {given[:8]}): use the former, or sample the tasks again"
-            raise InputError(f"expected the {expected} that the tasks were drawn from, but got {found}")
+            got = f"{len(labels)} other labels (digest {given[:8]}): use the former, or sample the tasks again"
+            raise InputError(f"expected the {expected} that the tasks were drawn from, but got {got}")
 
     def save(self, path: str | Path) -> Path:
         """Write the tasks to a safetensors file, whole or not at all."""
@@ -193,31 +142,41 @@ class _Facts(msgspec.Struct):
 
 
 def sample_tasks(
-    labels: Labels,  # (n,) class of each row of the features
+    labels: Labels,
     *,
     n_tasks: int = 10_000,
     ways: int = 5,
     shots: int = 1,
-    query: Balanced | Dirichlet = Dirichlet(),
+    query: Plan = IMBALANCED,
     seed: int = 0,
     overlap: bool = False,
-    classes: Sequence[str] | None = None,  # names, for error messages
+    classes: Sequence[str] | None = None,
 ) -> Tasks:
     """Draw tasks: `ways` classes, and of each its support and its queries, all different images.
 
-    Task i does not depend on `n_tasks`: ten tasks are the first ten of ten thousand. Dirichlet counts that
-    ask a class for more images than it has are drawn again. `overlap=True` draws support and query without
-    regard to each other, as public code does, so that they share images: only to compare with its figures.
+    Task i does not depend on `n_tasks`: ten tasks are the first ten of ten thousand. Dirichlet counts that ask a class
+    for more images than it has are drawn again.
+
+    Args:
+        labels: Class of each row of the features, (n,).
+        n_tasks: Number of tasks.
+        ways: Number of classes of a task.
+        shots: Number of labelled examples of each class.
+        query: How many queries each class has: `Balanced` or `Dirichlet`. Default: Dirichlet(75, 2).
+        seed: Another seed gives other tasks.
+        overlap: Draw support and query without regard to each other, as public code does, so that they share images.
+            Only to compare with its figures.
+        classes: Names of the classes, for error messages.
 
     >>> tasks = sample_tasks([0, 1, 2] * 20, n_tasks=100, ways=2, shots=5, query=Balanced(10))
     >>> tasks.support.shape, tasks.query.shape
     (torch.Size([100, 10]), torch.Size([100, 20]))
     """
     values, labels_digest = _as_labels(labels)
-    n_tasks, shots = _check_whole(1, n_tasks=n_tasks, shots=shots)
+    n_tasks, shots = check_whole(1, n_tasks=n_tasks, shots=shots)
     if n_tasks > MOST_TASKS:
         raise InputError(f"expected at most {MOST_TASKS:,} tasks, but got {n_tasks:,}: draw fewer, by several seeds")
-    ways, seed = *_check_whole(2, ways=ways), *_check_whole(0, seed=seed)
+    ways, seed = *check_whole(2, ways=ways), *check_whole(0, seed=seed)
     if not isinstance(query, (Balanced, Dirichlet)):
         raise InputError(f"expected a query plan, but got {query!r}: give Balanced(15) or Dirichlet(75)")
     by_class = np.argsort(values, kind="stable")  # (n,) rows, class after class
@@ -233,9 +192,9 @@ def sample_tasks(
         counts = _draw_counts(rng, query, images - reserved)  # (t, k)
         worst = np.unravel_index((counts - images).argmax(), counts.shape)
         if counts[worst] + reserved > images[worst]:
-            found = f"class {names[chosen[worst]]} has {images[worst]} images"
+            got = f"class {names[chosen[worst]]} has {images[worst]} images"
             needed = f"{counts[worst] + reserved} were needed in the last of {REDRAWS:,} draws for one task"
-            raise InputError(f"{found}, but {needed}: {_REMEDY}")
+            raise InputError(f"{got}, but {needed}: {_REMEDY}")
         most = int(counts.max())
         steps = (shots, most) if overlap else (shots + most,)
         drawn = np.concatenate([_draw_distinct(rng, images.ravel(), n) for n in steps], axis=1)
@@ -295,8 +254,8 @@ def _largest_remainder(proportions: NDArray[np.float64], total: int) -> Ints:
 
 def _check_sizes(sizes: Ints, names: list[str], ways: int, shots: int, plan: Plan, reserved: int) -> None:
     if len(sizes) < ways:
-        found = f"{len(sizes)} classes" if len(sizes) > 1 else f"one class only, {names[0]}"
-        raise InputError(f"expected at least {ways} classes for {ways}-way tasks, but got {found}: add some")
+        got = f"{len(sizes)} classes" if len(sizes) > 1 else f"one class only, {names[0]}"
+        raise InputError(f"expected at least {ways} classes for {ways}-way tasks, but got {got}: add some")
     least = max(shots, reserved + plan.per_class if isinstance(plan, Balanced) else 0)
     short, needed = np.flatnonzero(sizes < least), f"{least} are needed ({shots}-shot, {plan.describe()})"
     smallest = sizes.argsort(kind="stable")[:ways]
@@ -312,6 +271,6 @@ def _as_labels(labels: Labels) -> tuple[Ints, str]:
     values = np.asarray(labels.tolist() if isinstance(labels, Tensor) else labels)
     whole = values.ndim == 1 and values.size and values.dtype.kind in "iu"
     if not whole or values.min() < -(2**31) or values.max() >= 2**31:
-        found = f"{values.dtype} {values.shape}"
-        raise InputError(f"expected integer labels (n,), n > 0, but got {found}: number the classes from 0")
+        got = f"{values.dtype} {values.shape}"
+        raise InputError(f"expected integer labels (n,), n > 0, but got {got}: number the classes from 0")
     return values.astype(np.int64), hashlib.sha256(values.astype("<i8").tobytes()).hexdigest()

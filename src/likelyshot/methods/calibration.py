@@ -64,16 +64,16 @@ def independent_columns(covariance: NDArray[np.float64]) -> tuple[int, ...]:
     (0, 2)
     """
     scale = max(float(np.trace(covariance)), np.finfo(float).tiny)
-    kept: list[int] = []
+    columns: list[int] = []
     for column in range(len(covariance)):
         variance = covariance[column, column]
         if variance <= np.finfo(float).eps ** 2 * scale:
             continue
-        shared = covariance[column, kept]
-        explained = shared @ np.linalg.solve(covariance[np.ix_(kept, kept)], shared) if kept else 0.0
+        shared = covariance[column, columns]
+        explained = shared @ np.linalg.solve(covariance[np.ix_(columns, columns)], shared) if columns else 0.0
         if 1 - explained / variance > COLLINEAR:
-            kept.append(column)
-    return tuple(kept)
+            columns.append(column)
+    return tuple(columns)
 
 
 @dataclass(frozen=True)

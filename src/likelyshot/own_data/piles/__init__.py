@@ -41,11 +41,11 @@ def read_labelled(
         pile = _read_labelled_folder(path)
     else:
         pile = _read_file(path, Columns(path_column, label_column, text_column), root, labelled=True)
-    kept = [row for row, item in enumerate(pile.items) if item.label]
+    rows = [row for row, item in enumerate(pile.items) if item.label]
     missing = [Problem(item.name, "no label") for item in pile.items if not item.label]
     if missing:
-        vectors = None if pile.vectors is None else pile.vectors[kept]
-        items = [pile.items[row] for row in kept]
+        vectors = None if pile.vectors is None else pile.vectors[rows]
+        items = [pile.items[row] for row in rows]
         pile = replace(pile, items=items, vectors=vectors, problems=pile.problems + missing)
     counts = Counter(item.label for item in pile.items)
     if len(counts) < 2:

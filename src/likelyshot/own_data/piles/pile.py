@@ -42,19 +42,19 @@ class Numbered(Sequence[Item]):
     @overload
     def __getitem__(self, place: slice) -> list[Item]: ...
     def __getitem__(self, place: int | slice) -> Item | list[Item]:
-        found = self._places[place]
-        return [Item(f"row {row}") for row in found] if isinstance(found, range) else Item(f"row {found}")
+        rows = self._places[place]
+        return [Item(f"row {row}") for row in rows] if isinstance(rows, range) else Item(f"row {rows}")
 
 
 def left_out(problems: Sequence[Problem]) -> str:
-    """Tell the counts of problems in brackets, by kind, with an example each; nothing if there are none.
+    """Write the counts of problems in brackets, by kind, with an example each; nothing if there are none.
 
     >>> left_out([Problem("a.txt", "unsupported file"), Problem("b.doc", "unsupported file")])
     " (left out: 2 x unsupported file, such as 'a.txt')"
     """
     counts = Counter(problem.kind for problem in problems)
-    told = ", ".join(f"{count} x {kind}, such as {_first(problems, kind)!r}" for kind, count in counts.items())
-    return f" (left out: {told})" if told else ""
+    listed = ", ".join(f"{count} x {kind}, such as {_first(problems, kind)!r}" for kind, count in counts.items())
+    return f" (left out: {listed})" if listed else ""
 
 
 def _first(problems: Sequence[Problem], kind: str) -> str:
