@@ -40,7 +40,7 @@ def test_bad_input_is_said_in_a_sentence(run, folder, tmp_path):
     for arguments, sentence in (
         ((tmp_path / "none",), "there is no"),
         ((tmp_path,), "found none"),
-        ((folder, "-o", tmp_path), "is a folder: write -o"),
+        ((folder, "-o", tmp_path), "is a folder: use -o"),
         ((folder, "-o", folder / "mll.json" / "r.html"), "is a file"),
         ((folder, "-o", tmp_path / "r.html", "--figures", folder / "mll.json"), "is a file"),
     ):
@@ -51,10 +51,14 @@ def test_bad_input_is_said_in_a_sentence(run, folder, tmp_path):
     assert not (tmp_path / "r.html").exists()
 
 
-def test_damaged_results_are_named(run, folder, tmp_path):
-    for name in ("mll.json", "cosine.json"):
-        (tmp_path / name).write_text((folder / name).read_text())
+def test_damaged_results_are_refused_each_in_a_sentence(run, folder, tmp_path):
+    (tmp_path / "mll.json").write_text((folder / "mll.json").read_text().replace('"ways": 3', '"ways": "x"'))
     (tmp_path / "cosine.json").write_text('{"half": ')
-    code, out, _ = run("report", tmp_path, "-o", tmp_path / "r.html")
-    assert code == 0
-    assert f"left out: {tmp_path / 'cosine.json'} is no JSON object" in out
+    code, out, err = run("report", tmp_path, "-o", tmp_path / "r.html")
+    assert (code, out) == (2, "")
+    assert [name for line in err.split("expected ")[1:] for name in ("cosine", "mll") if f"{name}.json" in line] == [
+        "cosine",
+        "mll",
+    ]
+    assert "Traceback" not in err
+    assert not (tmp_path / "r.html").exists()

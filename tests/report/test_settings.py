@@ -63,10 +63,10 @@ def test_real_results_are_plain_json(features):
     data = json.loads(json.dumps(compare_results(results), allow_nan=False))
     (setting,) = data["settings"]
     assert setting["title"] == setting["protocol"] == "4-way 2-shot, Dirichlet(2), 20 queries"
-    assert setting["references"] == ["mll", "mll_transductive"]
+    assert setting["references"] == ["MLL", "MLL, transductive"]
     assert [row["mean"] for row in setting["rows"]] == sorted((result.mean for result in results), reverse=True)
-    assert setting["differences"]["mll"]["euclidean"]["tasks"] == 25
-    assert setting["differences"]["mll"]["cosine"]["mean"] == pytest.approx(results[2].mean - results[0].mean)
+    assert setting["differences"]["MLL"]["Euclidean"]["tasks"] == 25
+    assert setting["differences"]["MLL"]["Cosine"]["mean"] == pytest.approx(results[2].mean - results[0].mean)
     assert sum(row["front"] for row in setting["rows"]) >= 1
     assert setting["published"] == {}
     assert data["made_by"] == data["sweeps"] == []
@@ -102,19 +102,20 @@ def test_networks_of_one_run_are_compared():
         "settings"
     ]
     assert setting["source"] == "f.npz + g.npz (test)"
-    assert {row["name"]: row["source"] for row in setting["rows"]} == {"mll": "f.npz (test)", "cosine": "g.npz (test)"}
+    assert {row["name"]: row["source"] for row in setting["rows"]} == {"MLL": "f.npz (test)", "Cosine": "g.npz (test)"}
     assert [one["digest"] for one in setting["features"]] == ["f", "g"]
-    assert setting["differences"]["mll"]["cosine"] is not None
+    assert setting["differences"]["MLL"]["Cosine"] is not None
 
 
 def test_rows_of_the_same_method_are_named_apart():
     def names(*results):
         return [row["name"] for row in compare_results(results)["settings"][0]["rows"]]
 
-    assert names(made(), made()) == ["mll"]
-    assert names(made(row="mine"), made(mean=0.7)) == ["mine", "mll"]
-    assert names(made(params={"x": 1, "y": 2}), made(mean=0.7, params={"x": 3, "y": 2})) == ["mll (x=1)", "mll (x=3)"]
-    assert names(made(), made(mean=0.7)) == ["mll", "mll #2"]
+    assert names(made(), made()) == ["MLL"]
+    assert names(made(row="mine"), made(mean=0.7)) == ["mine", "MLL"]
+    assert names(made(params={"x": 1, "y": 2}), made(mean=0.7, params={"x": 3, "y": 2})) == ["MLL (x=1)", "MLL (x=3)"]
+    assert names(made(), made(mean=0.7)) == ["MLL", "MLL #2"]
+    assert names(made("pt_map", row="pt_map_estimated")) == ["PT-MAP, marginals estimated"]
 
 
 def test_the_reference_is_mll_or_else_the_best():
@@ -123,9 +124,9 @@ def test_the_reference_is_mll_or_else_the_best():
             "references"
         ]
 
-    assert references("cosine", "mll_transductive", "mll") == ["mll", "mll_transductive"]
-    assert references("cosine", "mll") == ["mll"]
-    assert references("cosine", "euclidean") == ["cosine"]
+    assert references("cosine", "mll_transductive", "mll") == ["MLL", "MLL, transductive"]
+    assert references("cosine", "mll") == ["MLL"]
+    assert references("cosine", "euclidean") == ["Cosine"]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_curves_are_in_percent_with_their_intervals():
     assert one.y == pytest.approx([51, 51.1])
     assert two.y == pytest.approx([52, 52.1])
     assert (one.name, two.name, chart.name) == ("1-shot", "2-shot", "lambda")
-    assert "Best over the shots: lambda_max = 20." in chart.caption
+    assert "Best point, averaged over the shots: lambda_max = 20." in chart.caption
 
 
 def test_a_heat_map_has_the_first_parameter_down():
@@ -56,7 +56,7 @@ def test_a_heat_map_has_the_first_parameter_down():
 
 
 def test_three_parameters_and_unknown_formats_are_refused(tmp_path):
-    with pytest.raises(InputError, match="one or two parameters"):
+    with pytest.raises(InputError, match="got 3: sweep fewer"):
         sweep_chart(made({"a": [1], "b": [1], "c": [1]}, range(1, 2)))
     with pytest.raises(InputError, match="svg, pdf, png"):
         draw_sweep(made({"a": [1]}, range(1, 2)), tmp_path / "s.gif")

@@ -26,25 +26,26 @@ from likelyshot.errors import InputError
 
 def explore(
     features: FeaturesArgument = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("results/explore.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("results/explore.html"),
     figures: Annotated[
-        Path | None, typer.Option(help="Folder for every figure as SVG, PDF and PNG.", show_default=False)
+        Path | None, typer.Option(help="Folder for all figures, as SVG, PDF and PNG.", show_default=False)
     ] = None,
     split: SplitOption = None,
     labels: LabelsOption = None,
     ways: WaysOption = 5,
-    shots: Annotated[int, typer.Option(help="Labelled examples per class, of the tasks that are scored.")] = 1,
+    shots: Annotated[int, typer.Option(help="Labelled examples per class in each task.")] = 1,
     tasks: TasksOption = 500,
     seed: SeedOption = 0,
-    lambda_max: Annotated[float, typer.Option(help="Bound on the rates of MLL.")] = 40.0,
+    lambda_max: Annotated[float, typer.Option(help="Upper bound of the rates of MLL.")] = 40.0,
     normalise: NormaliseOption = True,
     rectify: RectifyOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """A page about features: are they exponential, do classes differ, and how well do the metrics separate them?
+    """Write a page about features: are they exponential, do classes differ, and how well do the metrics separate them?
 
-    One HTML file that works offline: the histogram of any feature and class with its exponential fit, which of six
-    families fits best, how the rates differ between classes, and the scores within and between classes.
+    The page is one HTML file that works offline. It shows the histogram of any feature and class with its exponential
+    fit, which of six families fits best, how the rates differ between classes, and the scores within and between
+    classes.
 
     For example:
 
@@ -62,7 +63,7 @@ def explore(
 
         chosen = read_features(features or PACKAGED, split=split, labels=labels, rectify=rectify)
         if output.is_dir():
-            raise InputError(f"expected a file for the page, but {output} is a folder: write -o {output}/explore.html")
+            raise InputError(f"expected an HTML file, but {output} is a folder: use -o {output}/explore.html")
         output_folder(output.parent, make=False)
         if figures is not None:
             output_folder(figures, make=False)
@@ -82,8 +83,8 @@ def explore(
         output_folder(output.parent)
         page = write_explore_page(output, data, command=shlex.join(["likelyshot", *sys.argv[1:]]))
         drawn = write_explore_figures(output_folder(figures), data) if figures is not None else []
-    screen.print(f"Open {page} in a browser.", soft_wrap=True, highlight=False)
+    screen.print(f"Open {page} in a browser.", soft_wrap=True)
     if drawn:
-        screen.print(f"{len(drawn)} figures: {figures}", soft_wrap=True, highlight=False)
+        screen.print(f"Wrote {len(drawn)} figures to {figures}.", soft_wrap=True)
     if as_json:
         print_json(data)

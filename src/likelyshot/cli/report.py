@@ -19,20 +19,20 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Folders that evaluate -o, sweep or reproduce wrote, or single JSON files of them.",
+            help="Folders written by evaluate -o, sweep or reproduce, or single JSON files of these.",
             show_default=False,
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("results/report.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("results/report.html"),
     figures: Annotated[
-        Path | None, typer.Option(help="Folder for every figure as SVG, PDF and PNG.", show_default=False)
+        Path | None, typer.Option(help="Folder for all figures, as SVG, PDF and PNG.", show_default=False)
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """A page about results: who wins, by how much, how fast, how well calibrated, and what is confused.
+    """Write a page about results: winners, differences, times, calibration and confused classes.
 
-    One HTML file that works offline. Results with the same features, ways, shots, queries and seed are compared task by
-    task, whichever run they come from.
+    The page is one HTML file that works offline. Results with the same features, ways, shots, queries and seed are
+    compared task by task, even if they come from different runs.
 
     For example:
 
@@ -51,15 +51,15 @@ def report(
         )
 
         if output.is_dir():
-            raise InputError(f"expected a file for the page, but {output} is a folder: write -o {output}/report.html")
+            raise InputError(f"expected an HTML file, but {output} is a folder: use -o {output}/report.html")
         output_folder(output.parent, make=False)
         if figures is not None:
             output_folder(figures, make=False)
         progress, say = start(3)
         say("results")
-        found = load_runs(runs)
+        loaded = load_runs(runs)
         progress(1)
-        data = compare_results(found.results, found.sweeps, found.made_by)
+        data = compare_results(loaded.results, loaded.sweeps, loaded.made_by)
         say("page")
         output_folder(output.parent)
         page = write_report_page(output, data, command=shlex.join(["likelyshot", *sys.argv[1:]]))
@@ -67,13 +67,10 @@ def report(
         say("figures")
         drawn = write_report_figures(output_folder(figures), data) if figures is not None else []
         progress(1)
-    for file in found.damaged:
-        warning = f"left out: {file} is no JSON object: if it was a result, make it anew"
-        screen.print(warning, style="yellow", soft_wrap=True, markup=False, highlight=False)
     for sentence in report_summary(data):
-        screen.print(sentence, soft_wrap=True, markup=False, emoji=False, highlight=False)
-    screen.print(f"Open {page} in a browser.", soft_wrap=True, markup=False, highlight=False)
+        screen.print(sentence, soft_wrap=True)
+    screen.print(f"Open {page} in a browser.", soft_wrap=True)
     if drawn:
-        screen.print(f"{len(drawn)} figures: {figures}", soft_wrap=True, markup=False, highlight=False)
+        screen.print(f"Wrote {len(drawn)} figures to {figures}.", soft_wrap=True)
     if as_json:
         print_json(data)

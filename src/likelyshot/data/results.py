@@ -193,7 +193,7 @@ class _Config(msgspec.Struct):
     """The fields of a configuration that others rely on."""
 
     params: dict[str, Any]
-    ways: Count
+    ways: Annotated[int, msgspec.Meta(ge=1, le=2**62)]
     shots: Count
     query: dict[str, Any]
     tasks: Count

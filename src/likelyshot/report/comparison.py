@@ -1,4 +1,4 @@
-"""Results of one setting compared: paired differences, who wins, and what time and imbalance have to do with it."""
+"""Comparing results of one setting: paired differences, the winner, and the effect of time and imbalance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Gap = dict[str, Any]
 
 
 def paired(one: Result, other: Result) -> Gap | None:
-    """Subtract another's accuracy on the tasks that both have; None if they are not known to have the same."""
+    """Subtract the accuracy of another result on the tasks that both have; None if they are not known to share any."""
     n = one.shared_tasks(other)
     if not n:
         return None
@@ -28,17 +28,17 @@ def paired(one: Result, other: Result) -> Gap | None:
 
 
 def differences(named: Mapping[str, Result], reference: str) -> dict[str, Gap | None]:
-    """Pair every result but the reference with it; `holm` is the p-value, corrected for all these comparisons."""
+    """Pair every other result with the reference; `holm` is the p-value, corrected for all these comparisons."""
     gaps = {name: paired(result, named[reference]) for name, result in named.items() if name != reference}
-    there = [gap for gap in gaps.values() if gap is not None]
-    corrected = holm(torch.tensor([_p_value(gap) for gap in there], dtype=torch.float64))
-    for gap, p in zip(there, corrected.tolist(), strict=True):
+    known = [gap for gap in gaps.values() if gap is not None]
+    corrected = holm(torch.tensor([_p_value(gap) for gap in known], dtype=torch.float64))
+    for gap, p in zip(known, corrected.tolist(), strict=True):
         gap["holm"] = p
     return gaps
 
 
 def _p_value(gap: Gap) -> float:
-    """Compute the two-sided p-value of a mean difference, by the normal law that its interval rests on."""
+    """Compute the two-sided p-value of a mean difference, from the normal distribution, as for its interval."""
     if gap["mean"] == 0 or gap["tasks"] < 2:
         return 1.0
     return math.erfc(1.96 * abs(gap["mean"]) / gap["ci95"] / math.sqrt(2)) if gap["ci95"] else 0.0
@@ -47,8 +47,8 @@ def _p_value(gap: Gap) -> float:
 def winner(named: Mapping[str, Result]) -> dict[str, Any]:
     """Find the best mean and the next, and their paired difference.
 
-    Where the means are over different tasks, the paired difference over the common ones has the last word. `tied` are
-    others that are not significantly behind the best, `unpaired` those that cannot be compared with it task by task.
+    If the means are over different tasks, the paired difference over the common tasks decides. `tied` has the others
+    that are not significantly behind the best, `unpaired` those that cannot be compared with it task by task.
     """
     best, *others = sorted(named, key=lambda name: -named[name].mean)
     gap = paired(named[best], named[others[0]]) if others else None
@@ -66,7 +66,7 @@ def winner(named: Mapping[str, Result]) -> dict[str, Any]:
 
 
 def pareto(costs: Sequence[float], gains: Sequence[float]) -> list[bool]:
-    """Say which points are on the front: no other costs no more and gains no less, and differs.
+    """Mark the Pareto front: the points for which no other one is better in cost or gain and as good in the other.
 
     >>> pareto([1.0, 2.0, 3.0, 4.0], [5.0, 4.0, 6.0, 6.0])
     [True, False, True, False]
@@ -76,7 +76,7 @@ def pareto(costs: Sequence[float], gains: Sequence[float]) -> list[bool]:
 
 
 def share_edges(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divide tasks into up to eight bins of about as many, by the share of their largest class; none if all are alike.
+    """Divide tasks into up to eight bins of about equal size by their largest class share; no edges if all are alike.
 
     Shapes: (t,) -> (bins + 1,).
 
@@ -96,15 +96,15 @@ def share_edges(shares: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def accuracy_by_share(result: Result, edges: NDArray[np.float64]) -> list[dict[str, Any] | None]:
-    """Average share and accuracy over the tasks of every bin; None where there are fewer than two."""
-    place = np.searchsorted(edges[1:-1], result.largest_share)
-    found: list[dict[str, Any] | None] = []
+    """Average share and accuracy over the tasks of every bin; None for a bin with fewer than two tasks."""
+    bin_of_task = np.searchsorted(edges[1:-1], result.largest_share)
+    bins: list[dict[str, Any] | None] = []
     for number in range(len(edges) - 1):
-        here = place == number
-        if here.sum() < 2:
-            found.append(None)
+        inside = bin_of_task == number
+        if inside.sum() < 2:
+            bins.append(None)
             continue
-        mean, ci95 = mean_ci95(result.accuracy[here])
-        share = float(result.largest_share[here].mean())
-        found.append({"share": share, "mean": mean, "ci95": ci95, "tasks": int(here.sum())})
-    return found
+        mean, ci95 = mean_ci95(result.accuracy[inside])
+        share = float(result.largest_share[inside].mean())
+        bins.append({"share": share, "mean": mean, "ci95": ci95, "tasks": int(inside.sum())})
+    return bins

@@ -15,16 +15,36 @@ Setting = Mapping[str, Any]
 MethodRow = Mapping[str, Any]
 
 
-def setting_charts(setting: Setting) -> list[Chart]:
-    """Describe all charts of a setting that its results allow."""
-    charts = [_accuracy(setting)]
+def method_colours(settings: Sequence[Setting]) -> dict[str, int]:
+    """Give every method one colour, and the mark that goes with it, for all charts of a page.
+
+    References come first, then the methods that rank best in any setting, since these are drawn as lines: the first
+    colours differ most.
+    """
+    ranks: dict[str, list[int]] = {}
+    for setting in settings:
+        for rank, row in enumerate(setting["rows"]):
+            ranks.setdefault(row["name"], []).append(rank)
+    references = dict.fromkeys(name for setting in settings for name in setting["references"])
+    others = sorted(ranks.keys() - references.keys(), key=lambda name: (min(ranks[name]), sum(ranks[name]), name))
+    return {name: number for number, name in enumerate((*references, *others))}
+
+
+def setting_charts(setting: Setting, colours: Mapping[str, int]) -> list[Chart]:
+    """Describe all charts of a setting that its results allow.
+
+    Args:
+        setting: One of the settings of `compare_results`.
+        colours: The colour of every method, from `method_colours`.
+    """
+    charts = [_accuracy(setting, colours)]
     if len(setting["rows"]) > 1:
-        charts += [_differences(setting), _time(setting)]
+        charts += [_differences(setting, colours), _time(setting, colours)]
     if setting["rows"][0]["by_share"]:
-        charts.append(_imbalance(setting))
-    charts.append(_reliability(setting))
+        charts.append(_imbalance(setting, colours))
+    charts.append(_reliability(setting, colours))
     if best_row(setting)["confused"]:
-        charts.append(_confused(setting))
+        charts.append(_confused(setting, colours))
     return charts
 
 
@@ -34,7 +54,7 @@ def best_row(setting: Setting) -> MethodRow:
 
 
 def drawn_rows(setting: Setting) -> list[MethodRow]:
-    """Choose the rows that get a line: the references and then the best, as many as there are colours."""
+    """Choose the methods that get a line: the references and then the best, as many as there are colours."""
     first = [row for row in setting["rows"] if row["name"] in setting["references"]]
     others = [row for row in setting["rows"] if row["name"] not in setting["references"]]
     names = [row["name"] for row in (*first, *others)[: len(COLOURS)]]
@@ -45,64 +65,75 @@ def _chart(setting: Setting, kind: str, title: str, caption: str, panels: Sequen
     return Chart(f"{kind}-{setting['name']}", title, caption, panels)
 
 
-def _accuracy(setting: Setting) -> Chart:
-    rows, found = setting["rows"], setting["winner"]
-    front = {found["best"], *found["tied"]}
-    names, half = [row["name"] for row in rows], [100 * row["ci95"] for row in rows]
-    marks = [
-        Intervals(
-            words, names, [100 * row["mean"] if (row["name"] in front) is ahead else None for row in rows], half, c
-        )
-        for words, ahead, c in (("best, or not significantly behind", True, 2), ("the others", False, 0))
-    ]
+def _intervals(
+    values: Mapping[str, Mapping[str, Any]], colours: Mapping[str, int], filled: set[str] | None = None
+) -> list[Intervals]:
+    """Draw the mean and ci95 of every method, in percent, on a line of its own: hollow unless `filled` has its name."""
+    names, marks = list(values), []
+    for place, (name, value) in enumerate(values.items()):
+        means: list[float | None] = [None] * len(names)
+        means[place] = 100 * value["mean"]
+        half = [100 * value["ci95"] if other == name else 0.0 for other in names]
+        marks.append(Intervals("", names, means, half, colours[name], filled is not None and name not in filled))
+    return marks
+
+
+def _accuracy(setting: Setting, colours: Mapping[str, int]) -> Chart:
+    winner, rows = setting["winner"], {row["name"]: row for row in setting["rows"]}
+    marks = _intervals(rows, colours, {winner["best"], *winner["tied"]})
     caption = (
-        "Mean accuracy with its 95 % interval over the tasks. Intervals that overlap do not mean a tie: methods are "
-        "compared by their paired differences."
+        "Mean accuracy with its 95 % interval over the tasks. Filled marks: the best method and those that are not "
+        "significantly behind it. Intervals may overlap without a tie, because methods are compared by their paired "
+        "differences."
     )
-    kept = [mark for mark in marks if any(value is not None for value in mark.values)]
-    return _chart(setting, "accuracy", "Accuracy", caption, [Panel("accuracy, %", "", kept)])
+    return _chart(setting, "accuracy", "Accuracy", caption, [Panel("accuracy, %", "", marks)])
 
 
-def _differences(setting: Setting) -> Chart:
+def _differences(setting: Setting, colours: Mapping[str, int]) -> Chart:
     panels = []
     for reference, gaps in setting["differences"].items():
-        kept = {name: gap for name, gap in gaps.items() if gap is not None}
-        if kept:
-            values, half = ([100 * gap[key] for gap in kept.values()] for key in ("mean", "ci95"))
-            zero = Line("", [0, 0], [-0.6, len(kept) - 0.4], None)
-            panels.append(Panel(f"minus {reference}, points", "", [Intervals("", list(kept), values, half), zero]))
+        known = {name: gap for name, gap in gaps.items() if gap is not None}
+        if known:
+            zero = Line("", [0, 0], [-0.6, len(known) - 0.4], None)
+            panels.append(Panel(f"minus {reference}, points", "", [*_intervals(known, colours), zero]))
     caption = (
-        "Paired differences of accuracy over the tasks that both have, with 95 % intervals: one that leaves out zero "
-        "is significant, before any correction for the number of comparisons."
+        "Paired differences of accuracy over the tasks that both methods have, with 95 % intervals. A difference whose "
+        "interval does not contain zero is significant, before any correction for the number of comparisons."
     )
     return _chart(setting, "differences", "Paired differences", caption, panels)
 
 
-def _time(setting: Setting) -> Chart:
+def _time(setting: Setting, colours: Mapping[str, int]) -> Chart:
     rows = sorted(setting["rows"], key=lambda row: (row["ms"], row["mean"]))
-    front, behind = ([row for row in rows if row["front"] is there] for there in (True, False))
+    front = [row for row in rows if row["front"]]
     written = _legible(rows, setting["references"])
     steps = [100 * row["mean"] for row in front for _ in range(2)][:-1]
     marks: list[Line | Points] = [Line("", [row["ms"] for row in front for _ in range(2)][1:], steps, None)]
-    for words, kept, below in (("best for their time", front, False), ("the others", behind, True)):
-        if kept:
-            names = [row["name"] for row in kept]
-            x, y, half = (
-                [scale * row[key] for row in kept] for key, scale in (("ms", 1), ("mean", 100), ("ci95", 100))
-            )
-            marks.append(
-                Points(words, x, y, half, names, [name in written for name in names], 0 if below else 1, below)
-            )
+    for row in rows:
+        name, behind = row["name"], not row["front"]
+        half = [100 * row["ci95"]]
+        marks.append(
+            Points("", [row["ms"]], [100 * row["mean"]], half, [name], [name in written], colours[name], behind, behind)
+        )
     caption = (
-        "Accuracy against wall time per task, on a logarithmic scale. No method is at once faster and better than "
-        f"those on the line: {', '.join(row['name'] for row in front)}."
+        "Accuracy against wall time per task, on a logarithmic scale. Filled marks, joined by a line: no other method "
+        f"is both faster and more accurate than {_list([row['name'] for row in front])}."
     )
     panel = Panel("milliseconds per task", "accuracy, %", marks, log_x=True)
     return _chart(setting, "time", "Accuracy against time", caption, [panel])
 
 
+def _list(names: Sequence[str]) -> str:
+    """Join names that may contain commas.
+
+    >>> _list(["MLL", "MLL, transductive"])
+    'MLL; MLL, transductive'
+    """
+    return "; ".join(names)
+
+
 def _legible(rows: Sequence[MethodRow], references: Sequence[str]) -> set[str]:
-    """Choose labels that lie over no other label and no point: of the front first, then of references, then the best.
+    """Choose labels that cover no other label and no point: of the front first, then of references, then the best.
 
     Labels are to the left of their points, above those on the front and below the others; sizes are those of a figure
     for a paper, where 60 letters and 16 lines fill the axes.
@@ -110,19 +141,19 @@ def _legible(rows: Sequence[MethodRow], references: Sequence[str]) -> set[str]:
     times, means = [math.log10(row["ms"]) for row in rows], [row["mean"] for row in rows]
     wide, high = max(max(times) - min(times), 0.5) * 1.4, (max(means) - min(means) or 1) * 1.3
     points = {row["name"]: (time / wide, row["mean"] / high) for row, time in zip(rows, times, strict=True)}
-    kept: dict[str, tuple[float, float, float, float]] = {}
+    chosen: dict[str, tuple[float, float, float, float]] = {}
     for row in sorted(rows, key=lambda row: (not row["front"], row["name"] not in references, -row["mean"])):
         x, y = points[row["name"]]
         left, low = x - (1 + min(len(row["name"]), 40)) / 60, y if row["front"] else y - 1 / 16
         box = (left, low, x - 0.005, low + 1 / 16)
         others = [(*at, *at) for name, at in points.items() if name != row["name"]]
-        if not any(_overlap(box, other) for other in (*others, *kept.values())):
-            kept[row["name"]] = box
-    return set(kept)
+        if not any(_overlap(box, other) for other in (*others, *chosen.values())):
+            chosen[row["name"]] = box
+    return set(chosen)
 
 
 def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Say whether two boxes (left, low, right, high) have a point in common.
+    """Check whether two boxes (left, low, right, high) have a point in common.
 
     >>> _overlap((0, 0, 2, 2), (1, 1, 3, 3)), _overlap((0, 0, 1, 1), (2, 0, 3, 1))
     (True, False)
@@ -130,61 +161,62 @@ def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return all(one[i] <= other[i + 2] and other[i] <= one[i + 2] for i in (0, 1))
 
 
-def _imbalance(setting: Setting) -> Chart:
+def _imbalance(setting: Setting, colours: Mapping[str, int]) -> Chart:
     rows, drawn = setting["rows"], drawn_rows(setting)
     lines = []
-    for colour, row in enumerate(drawn):
-        bins = [found for found in row["by_share"] if found is not None]
-        x, y, half = ([100 * found[key] for found in bins] for key in ("share", "mean", "ci95"))
-        lines.append(Line(row["name"], x, y, colour, half))
+    for row in drawn:
+        bins = [one for one in row["by_share"] if one is not None]
+        x, y, half = ([100 * one[key] for one in bins] for key in ("share", "mean", "ci95"))
+        lines.append(Line(row["name"], x, y, colours[row["name"]], half))
     panels = [Panel("share of the largest class, %", "accuracy, %", lines)]
     if len(rows) > len(drawn):
         longest = max(rows, key=lambda row: int(row["tasks"]))["by_share"]
-        columns = [f"{100 * found['share']:.0f}" if found else "" for found in longest]
-        table = [[100 * found["mean"] if found else None for found in row["by_share"]] for row in rows]
+        columns = [f"{100 * one['share']:.0f}" if one else "" for one in longest]
+        table = [[100 * one["mean"] if one else None for one in row["by_share"]] for row in rows]
         heat = Heat("accuracy, %", [row["name"] for row in rows], columns, table)
         panels.append(Panel("share of the largest class, %", "", [heat]))
     caption = (
-        "Accuracy by the share that the largest class has of the queries of a task, in groups of about as many tasks, "
-        "with 95 % intervals" + (f"; lines for {len(drawn)} methods, the map for all." if len(panels) > 1 else ".")
+        "Accuracy by the share of a task's queries that belong to its largest class. The tasks are in groups of about "
+        "equal size; the bands are 95 % intervals."
+        + (f" Lines: {len(drawn)} methods. Heat map: all of them." if len(panels) > 1 else "")
     )
     return _chart(setting, "imbalance", "Accuracy against imbalance", caption, panels)
 
 
-def _reliability(setting: Setting) -> Chart:
+def _reliability(setting: Setting, colours: Mapping[str, int]) -> Chart:
     marks = []
-    for colour, row in enumerate(drawn_rows(setting)):
-        bins = [found for found in row["reliability"] if found["queries"] >= LEAST_QUERIES]
-        x, y = ([100 * found[key] for found in bins] for key in ("confidence", "accuracy"))
-        marks.append(Line(row["name"], x, y, colour, [0.0] * len(x)))
+    for row in drawn_rows(setting):
+        bins = [one for one in row["reliability"] if one["queries"] >= LEAST_QUERIES]
+        x, y = ([100 * one[key] for one in bins] for key in ("confidence", "accuracy"))
+        marks.append(Line(row["name"], x, y, colours[row["name"]], [0.0] * len(x)))
     diagonal = Line("", [100 / setting["ways"], 100], [100 / setting["ways"], 100], None)
-    errors = Bars("", [row["name"] for row in setting["rows"]], [100 * row["ece"] for row in setting["rows"]], 3)
+    names = [row["name"] for row in setting["rows"]]
+    errors = Bars("", names, [100 * row["ece"] for row in setting["rows"]], [colours[name] for name in names])
     fitted = {row["fitted"] for row in setting["rows"]}
     how = {
         (True,): "with temperatures fitted on validation tasks",
-        (False,): "as the scores are (temperature 1): nothing was there to fit a temperature on",
-    }.get(tuple(fitted), "with temperatures fitted on validation tasks where there were any")
+        (False,): "with temperature 1, as there were no validation tasks to fit a temperature on",
+    }.get(tuple(fitted), "with temperatures fitted on validation tasks for some of the methods")
     caption = (
-        f"Curves: how often a decision is right, by the probability that it was given, {how}; on the diagonal, "
-        f"probabilities are true. Bins with fewer than {LEAST_QUERIES} queries are left out. Bars: the expected "
-        "calibration error over 15 bins, smaller is better."
+        f"Curves: the share of correct predictions by their predicted probability, {how}. On the diagonal, the "
+        f"probabilities are exact. Bins with fewer than {LEAST_QUERIES} queries are left out. Bars: the expected "
+        "calibration error over 15 bins; smaller is better."
     )
     panels = [
-        Panel("probability given, %", "right, %", [*marks, diagonal]),
+        Panel("predicted probability, %", "correct, %", [*marks, diagonal]),
         Panel("expected calibration error, %", "", [errors]),
     ]
     return _chart(setting, "reliability", "Reliability of the probabilities", caption, panels)
 
 
-def _confused(setting: Setting) -> Chart:
+def _confused(setting: Setting, colours: Mapping[str, int]) -> Chart:
     row = best_row(setting)
     worst = row["confused"][:MOST_PAIRS]
     labels = [f"{pair['true']} → {pair['predicted']}" for pair in worst]
-    bars = Bars("", labels, [100 * pair["wrong"] / pair["queries"] for pair in worst], 1)
+    bars = Bars("", labels, [100 * pair["wrong"] / pair["queries"] for pair in worst], colours[row["name"]])
     caption = (
-        f"{row['name']}: of the queries of the first class, in tasks that have both, the share that was taken for the "
-        "second."
+        f"{row['name']}: the share of queries of the first class that were classified as the second, in tasks that "
+        "have both classes."
     )
-    return _chart(
-        setting, "confused", "Classes that are confused most", caption, [Panel("taken for the other, %", "", [bars])]
-    )
+    panel = Panel("classified as the other, %", "", [bars])
+    return _chart(setting, "confused", "Most confused classes", caption, [panel])

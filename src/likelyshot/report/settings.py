@@ -1,6 +1,6 @@
-"""What results say, setting by setting: who wins, by how much, how fast, how well calibrated, and what is confused.
+"""Results compared setting by setting: the winner, differences, times, calibration, and confused classes.
 
-`compare_results` gives plain data, ready for JSON; report_page draws them.
+A setting is what results must share to be comparable: features, ways, shots, queries and seed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from likelyshot.data.tasks import Balanced, Dirichlet, plan_from
 from likelyshot.errors import InputError
 from likelyshot.evaluation import published
 from likelyshot.evaluation.sweep import Sweep
+from likelyshot.methods import titles
 from likelyshot.report.comparison import accuracy_by_share, differences, pareto, share_edges, winner
 
 REFERENCES = ("mll", "mll_transductive")
-#: Tables of the paper by their protocol, 5-way with 1 or 5 shots: where they are, their digits, their rows.
+#: Tables of the paper by their protocol, 5-way with 1 or 5 shots: their numbers, decimals and rows.
 PUBLISHED = {
     Balanced(15): ("Table I", 2, published.INDUCTIVE),
     Dirichlet(75, 2.0): ("Tables IV and V", 1, published.IMBALANCED),
@@ -31,11 +32,14 @@ PUBLISHED = {
 def compare_results(
     results: Sequence[Result], sweeps: Sequence[Sweep] = (), made_by: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Compare results with the same features, ways, shots, queries and seed; sweeps are shown as they are.
+    """Compare the results that have the same features, ways, shots, queries and seed, as plain data for JSON.
 
-    Results of one command over several networks count as of the same features.
+    Methods have the names of the tables. All shares are fractions.
 
-    `made_by` tells the command and the environment of runs (see `load_runs`). Shares stay fractions.
+    Args:
+        results: Results in any order. Those of one command over several networks count as of the same features.
+        sweeps: Sweeps, which are passed on as they are.
+        made_by: The command and the environment of each run, from `load_runs`.
 
     >>> import torch
     >>> from likelyshot import Features, evaluate, sample_tasks
@@ -45,18 +49,18 @@ def compare_results(
     >>> tasks = sample_tasks(features.labels, n_tasks=20, ways=3, shots=1, query=Balanced(5), seed=0)
     >>> data = compare_results([evaluate(METHODS[name], features, tasks) for name in ("mll", "cosine")])
     >>> data["settings"][0]["protocol"], data["settings"][0]["references"]
-    ('3-way 1-shot, balanced, 5 per class', ['mll'])
+    ('3-way 1-shot, balanced, 5 per class', ['MLL'])
     """
     if not results and not sweeps:
-        raise InputError("expected at least one result or sweep to report, got none: give a run")
+        raise InputError("expected at least one result or sweep, got none: evaluate a method first")
     groups: dict[tuple[Any, ...], list[Result]] = {}
     for result in results:
         groups.setdefault(_key(result), []).append(result)
     settings = [_setting(groups[key]) for key in sorted(groups)]
     for setting, title, name in zip(settings, _titles(settings), _file_names(settings), strict=True):
         setting |= {"title": title, "name": name}
-    shown = [{"method": s.method, "grid": dict(s.grid), "rows": list(s.rows), "config": dict(s.config)} for s in sweeps]
-    return {"settings": settings, "sweeps": shown, "made_by": [dict(run) for run in made_by]}
+    swept = [{"method": s.method, "grid": dict(s.grid), "rows": list(s.rows), "config": dict(s.config)} for s in sweeps]
+    return {"settings": settings, "sweeps": swept, "made_by": [dict(run) for run in made_by]}
 
 
 def _key(result: Result) -> tuple[Any, ...]:
@@ -87,11 +91,14 @@ def _setting(results: Sequence[Result]) -> dict[str, Any]:
     config = longest.config
     used = {str(one.get("digest", "")): dict(one) for result in named.values() for one in result.config["features"]}
     features = [used[digest] for digest in _key(longest)[0] if digest in used]  # in the order of the networks
-    overlap = ", queries may repeat the support" if config.get("overlap") else ""
+    queries = plan_from(config["query"]).describe() + (
+        ", queries may repeat the support" if config.get("overlap") else ""
+    )
     return {
         "features": features,
         "source": _source(features),
-        "protocol": f"{config['ways']}-way {config['shots']}-shot, {plan_from(config['query']).describe()}{overlap}",
+        "queries": queries,
+        "protocol": f"{config['ways']}-way {config['shots']}-shot, {queries}",
         **{key: config[key] for key in ("ways", "shots", "query", "seed", "tasks_digest")},
         "tasks": len(longest.accuracy),
         "rows": rows,
@@ -130,19 +137,21 @@ def _row(name: str, result: Result) -> dict[str, Any]:
 
 
 def _distinct(results: Sequence[Result]) -> dict[str, Result]:
-    """Name results apart: what was given twice counts once; differing parameters, or numbers, are added to a name."""
+    """Give every result its own name. Equal results count once; names get differing parameters, or a number, added."""
+    known = titles()
     alike: dict[str, list[Result]] = {}
     for result in results:
-        others = alike.setdefault(str(result.config.get("row", result.method)), [])
+        row = str(result.config.get("row", result.method))
+        others = alike.setdefault(known.get(row, row), [])
         if not any(_same(result, other) for other in others):
             others.append(result)
     named: dict[str, Result] = {}
     for name, group in alike.items():
         params = [result.config["params"] for result in group]
-        keys = dict.fromkeys(key for given in params for key in given)
-        differing = [key for key in keys if any(given.get(key) != params[0].get(key) for given in params)]
-        for result, given in zip(group, params, strict=True):
-            words = ", ".join(f"{key}={given.get(key)}" for key in differing)[:80]
+        keys = dict.fromkeys(key for one in params for key in one)
+        differing = [key for key in keys if any(one.get(key) != params[0].get(key) for one in params)]
+        for result, one in zip(group, params, strict=True):
+            words = ", ".join(f"{key}={one.get(key)}" for key in differing)[:80]
             named[_free(f"{name} ({words})" if words else name, named, " #")] = result
     return named
 
@@ -152,7 +161,7 @@ def _same(one: Result, other: Result) -> bool:
 
 
 def _free(name: str, taken: Mapping[str, Any] | Sequence[str], mark: str) -> str:
-    """Number a name that is taken.
+    """Add a number to a name that is taken.
 
     >>> _free("a", ["a", "a-2"], "-")
     'a-3'
@@ -162,17 +171,17 @@ def _free(name: str, taken: Mapping[str, Any] | Sequence[str], mark: str) -> str
 
 
 def _references(named: Mapping[str, Result]) -> list[str]:
-    """Choose what differences are taken to: the best of either MLL, or else the best of all."""
-    found = [next((name for name, result in named.items() if result.method == method), None) for method in REFERENCES]
-    return [name for name in found if name is not None] or [next(iter(named))]
+    """Choose what the others are compared with: the best of either MLL, or else the best method."""
+    best = [next((name for name, result in named.items() if result.method == method), None) for method in REFERENCES]
+    return [name for name in best if name is not None] or [next(iter(named))]
 
 
 def _published(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Find the figures that the paper printed for this protocol, of other data sets and networks."""
-    found = PUBLISHED.get(plan_from(config["query"]))
-    if found is None or config["ways"] != 5 or config["shots"] not in (1, 5):
+    """Look up what the paper reports for this protocol, on other data sets and networks."""
+    table = PUBLISHED.get(plan_from(config["query"]))
+    if table is None or config["ways"] != 5 or config["shots"] not in (1, 5):
         return {}
-    where, digits, printed = found
+    where, digits, printed = table
     rows = [
         {"data": row.data, "network": row.network, "method": row.method, "percent": f"{percent:.{digits}f}"}
         for row in printed
@@ -182,7 +191,7 @@ def _published(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name settings by their protocol and by what else sets them apart."""
+    """Name settings by their protocol, and by features and seed if these differ."""
     sources, seeds = ({setting[key] for setting in settings} for key in ("source", "seed"))
     titles: list[str] = []
     for setting in settings:
@@ -204,7 +213,7 @@ def _file_names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _source(features: Sequence[Mapping[str, Any]]) -> str:
-    """Name the features that tasks were drawn from, by file and split."""
+    """Name the features of tasks by file and split."""
     files = " + ".join(dict.fromkeys(str(one.get("file", "features")) for one in features))
     splits = ", ".join(dict.fromkeys(str(one["split"]) for one in features if one.get("split")))
     return f"{files} ({splits})" if splits else files

@@ -1,4 +1,4 @@
-"""A sweep as a chart, and as a picture drawn without a browser."""
+"""The chart of a sweep, and the same as a picture."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 from likelyshot.errors import InputError
 from likelyshot.evaluation.sweep import Sweep
-from likelyshot.report.charts import COLOURS, Chart, Heat, Intervals, Line, Panel
+from likelyshot.methods import titles
+from likelyshot.report.charts import Chart, Heat, Intervals, Line, Panel
 from likelyshot.report.figures import write_figure
 
 MOST_WRITTEN = 10  # columns of a heat map whose values fit into its cells
 
 
 def draw_sweep(sweep: Sweep, path: str | Path) -> Path:
-    """Draw a sweep as a picture: the suffix names the format, svg, pdf or png."""
+    """Draw a sweep as a picture; the ending of the path chooses svg, pdf or png."""
     return write_figure(path, sweep_chart(sweep))
 
 
@@ -27,18 +28,19 @@ def sweep_chart(sweep: Sweep, name: str = "sweep") -> Chart:
     [50.0, 50.0]
     """
     if len(sweep.grid) not in (1, 2):
-        raise InputError(f"a sweep draws one or two parameters, got {len(sweep.grid)}: fix the others")
+        raise InputError(f"expected a sweep of one or two parameters to draw, got {len(sweep.grid)}: sweep fewer")
     shots = sorted({row["shots"] for row in sweep.rows})
     first = sweep.rows[0]
-    protocol = f"{sweep.method}: {first['ways']}-way, {first['tasks']:,} tasks each"
+    method = titles().get(sweep.method, sweep.method)
+    protocol = f"{method}: {first['ways']}-way, {first['tasks']:,} tasks each"
     best = ", ".join(f"{key} = {_tick(value)}" for key, value in sweep.best().items())
     over = " and ".join(sweep.grid)
     if len(sweep.grid) == 2:
-        panels, shown = [_heat(sweep, count) for count in shots], "brighter is better"
+        panels, how = [_heat(sweep, count) for count in shots], "brighter is better"
     else:
-        panels, shown = [_curves(sweep, shots, protocol)], "with 95 % intervals"
-    caption = f"Accuracy in % over {over}, {shown}; {protocol}. Best over the shots: {best}."
-    return Chart(name, f"{sweep.method} over {over}", caption, panels)
+        panels, how = [_curves(sweep, shots, protocol)], "with 95 % intervals"
+    caption = f"Accuracy in % over {over}, {how}; {protocol}. Best point, averaged over the shots: {best}."
+    return Chart(name, f"{method} over {over}", caption, panels)
 
 
 def _curves(sweep: Sweep, shots: list[int], title: str) -> Panel:
@@ -49,9 +51,7 @@ def _curves(sweep: Sweep, shots: list[int], title: str) -> Panel:
         rows = [row for row in sweep.rows if row["shots"] == count]
         mean, half = ([100 * row[figure] for row in rows] for figure in ("mean", "ci95"))
         if words:
-            marks.append(
-                Intervals(f"{count}-shot", [_tick(value) for value in values], mean, half, colour % len(COLOURS))
-            )
+            marks.append(Intervals(f"{count}-shot", [_tick(value) for value in values], mean, half, colour))
         else:
             marks.append(Line(f"{count}-shot", values, mean, colour, half))
     return Panel("accuracy, %", key, marks, title) if words else Panel(key, "accuracy, %", marks, title)

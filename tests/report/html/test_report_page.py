@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from likelyshot.evaluation.sweep import Sweep
 from likelyshot.report import compare_results
 from likelyshot.report.charts import COLOURS
 from likelyshot.report.html import render_page
-from likelyshot.report.report_charts import setting_charts
+from likelyshot.report.report_charts import method_colours, setting_charts
 from likelyshot.report.report_page import report_page, report_summary, write_report_figures, write_report_page
 
 IMAGE = "<img src=x onerror=alert(1)>"
@@ -67,18 +69,39 @@ def data():
 
 
 def test_the_summary_says_who_wins_and_whether_that_is_significant(data):
-    tie, win, correction, swept = report_summary(data)
+    mixed, tie, win, correction, swept = report_summary(data)
+    assert mixed == (
+        "These results are of 2 settings, which differ in shots (5; 1) and queries (balanced, 15 per class; "
+        "Dirichlet(2), 75 queries). Methods are compared within a setting only."
+    )
     gap = data["settings"][1]["winner"]["difference"]
-    assert win.startswith("5-way 1-shot, Dirichlet(2), 75 queries: mll_transductive (84.")
-    assert f"wins, {100 * gap['mean']:.2f} ± {100 * gap['ci95']:.2f} points ahead of tim over 100 tasks" in win
+    assert win.startswith("5-way 1-shot, Dirichlet(2), 75 queries: MLL, transductive (84.")
+    assert f"wins, {100 * gap['mean']:.2f} ± {100 * gap['ci95']:.2f} points ahead of TIM-GD over 100 tasks" in win
     assert "which is significant" in win
     assert tie.startswith("5-way 5-shot, balanced, 15 per class: a tie: ")
     assert "which is not significant" in tie
     assert "not corrected" in correction
     assert "Holm" in correction
-    assert (
-        swept == "mll_transductive over iterations and eta: best at iterations = 1, eta = 0.5, averaged over the shots."
+    assert swept == (
+        "MLL, transductive over iterations and eta: best at iterations = 1, eta = 0.5, averaged over the shots."
     )
+
+
+def test_runs_that_differ_are_said_to_differ():
+    one = made("mll", 0.0)
+
+    def changed(environment=None, **config):
+        newer = {**one.environment, **(environment or {})}
+        return replace(one, config={**one.config, **config}, environment=newer)
+
+    def mixed(*others):
+        return " ".join(report_summary(compare_results([one, *others]))[:-1])
+
+    assert mixed() == ""
+    assert "2 settings, which differ in seed (7; 8)." in mixed(changed(seed=8))
+    features = [{"digest": "other", "file": "g.npz"}]
+    assert f"2 settings, which differ in features ({LINK} (test); g.npz)" in mixed(changed(features=features))
+    assert "different versions of likelyshot: 0.2.0, 0.3.0." in mixed(changed({"likelyshot": "0.3.0"}, seed=8))
 
 
 def test_other_verdicts():
@@ -86,13 +109,13 @@ def test_other_verdicts():
         return report_summary(compare_results(results))[0]
 
     one = made("mll", 0.0)
-    assert "only mll (80." in verdict(one)
+    assert "only MLL (80." in verdict(one)
     other = made("cosine", -0.1)
     elsewhere = Result(**{**vars(other), "config": {**other.config, "tasks_digest": "others"}})
     assert "no paired difference" in verdict(one, elsewhere)
-    assert "Not compared, being on other tasks: cosine." in verdict(one, made("mlx", -0.005), elsewhere)
+    assert "Not compared, because evaluated on other tasks: Cosine." in verdict(one, made("mlx", -0.005), elsewhere)
     section = report_page(compare_results([one, elsewhere]), command="c").sections[0]
-    assert "nothing is paired: cosine" in section.text[1]
+    assert "Evaluated on other tasks than MLL, so not paired with it: Cosine." in section.text[1]
     assert section.parts[1].rows[1][2] == "other tasks"
     assert "one task says nothing" in verdict(made("mll", 0.0, n=1), made("cosine", 0.1, n=1))
     alike = [
@@ -103,16 +126,16 @@ def test_other_verdicts():
 
 def test_the_table_has_every_figure_and_marks_what_survives_holm(data):
     table = report_page(data, command="c").sections[2].parts[1]
-    assert table.head[2:4] == ["minus mll", "minus mll_transductive"]
+    assert table.head[2:4] == ["minus MLL", "minus MLL, transductive"]
     rows = {row[0]: row[1:] for row in table.rows}
-    assert next(iter(rows)) == "mll_transductive"
-    assert rows["mll"][1] == "reference"
-    for name, sign in (("mll_transductive", "+"), (IMAGE, "−")):
-        gap = data["settings"][1]["differences"]["mll"][name]
+    assert next(iter(rows)) == "MLL, transductive"
+    assert rows["MLL"][1] == "reference"
+    for name, sign in (("MLL, transductive", "+"), (IMAGE, "−")):
+        gap = data["settings"][1]["differences"]["MLL"][name]
         assert rows[name][1] == f"{sign}{abs(100 * gap['mean']):.2f} ± {100 * gap['ci95']:.2f} *"
-    assert not rows["euclidean"][1].endswith("*")
-    assert rows["tim"][-1] == "100"
-    assert rows["mll"][-2] == "4"  # milliseconds: 1 + the letters of its name
+    assert not rows["Euclidean"][1].endswith("*")
+    assert rows["TIM-GD"][-1] == "100"
+    assert rows["MLL"][-2] == "4"  # milliseconds: 1 + the letters of its name
 
 
 def test_published_figures_stand_beside_ours_with_their_source(data):
@@ -141,19 +164,26 @@ def test_the_page_says_how_to_repeat_it(data):
 
 def test_charts_say_what_the_data_say(data):
     setting = data["settings"][1]
-    accuracy, differences, time, imbalance, reliability, confused = setting_charts(setting)
-    ahead, others = accuracy.panels[0].marks
-    assert [value for value in ahead.values if value is not None] == [100 * setting["rows"][0]["mean"]]
-    assert others.values[0] is None
+    accuracy, differences, time, imbalance, reliability, confused = setting_charts(
+        setting, method_colours(data["settings"])
+    )
+    best, *others = accuracy.panels[0].marks
+    assert best.values == [100 * setting["rows"][0]["mean"], *[None] * 5]
+    assert not best.hollow
+    assert all(mark.hollow for mark in others)
     assert len(differences.panels) == 2
     assert len(differences.panels[0].marks[0].labels) == 5
-    line, front, behind = time.panels[0].marks
+    line, *points = time.panels[0].marks
     assert time.panels[0].log_x
-    assert set(front.labels) | set(behind.labels) == set(GAINS)
-    assert front.y == sorted(front.y)
-    assert front.x == sorted(front.x)
-    assert (line.x[0], line.y[0], line.x[-1], line.y[-1]) == (front.x[0], front.y[0], front.x[-1], front.y[-1])
-    assert all(front.written)
+    assert {point.labels[0] for point in points} == {row["name"] for row in setting["rows"]}
+    front = [point for point in points if not point.hollow]
+    assert [point.labels[0] for point in front] == [
+        row["name"] for row in sorted(setting["rows"], key=lambda row: row["ms"]) if row["front"]
+    ]
+    assert [(point.x[0], point.y[0]) for point in front] == sorted((point.x[0], point.y[0]) for point in front)
+    assert (line.x[0], line.y[0]) == (front[0].x[0], front[0].y[0])
+    assert (line.x[-1], line.y[-1]) == (front[-1].x[0], front[-1].y[0])
+    assert all(point.written[0] for point in front)
     assert len(imbalance.panels[0].marks) == len(COLOURS)
     assert len(imbalance.panels[1].marks[0].rows) == len(GAINS)
     curve = reliability.panels[0].marks[0]
@@ -163,10 +193,35 @@ def test_charts_say_what_the_data_say(data):
     assert confused.panels[0].marks[0].labels[0] == f"{IMAGE} → {LINK}"
 
 
+def test_a_method_has_one_colour_and_mark_throughout_a_page(data):
+    colours = method_colours(data["settings"])
+    assert list(colours)[:2] == ["MLL", "MLL, transductive"]
+    assert sorted(colours.values()) == list(range(len(GAINS)))
+    for setting in data["settings"]:
+        accuracy, differences, time, *lines, reliability, _ = setting_charts(setting, colours)
+        for chart in (accuracy, differences):
+            for panel in chart.panels:
+                for mark in panel.marks:
+                    names = [] if mark.kind == "line" else mark.labels
+                    assert (
+                        [n for n, v in zip(names, mark.values, strict=True) if v is not None]
+                        == [name for name in names if colours[name] == mark.colour]
+                        if names
+                        else mark.colour is None
+                    )
+        assert all(colours[mark.labels[0]] == mark.colour for mark in time.panels[0].marks[1:])
+        for chart in (*lines, reliability):
+            assert all(colours[mark.name] == mark.colour for mark in chart.panels[0].marks if mark.name)
+        bars = reliability.panels[1].marks[0]
+        assert bars.colour == [colours[name] for name in bars.labels]
+
+
 def test_labels_of_points_that_lie_together_are_not_written_over_each_other():
     results = [made(name, 0.0) for name in ("aaaa", "bbbb", "cccc", "dddd")]
     (setting,) = compare_results(results)["settings"]
-    marks = [mark for mark in setting_charts(setting)[2].panels[0].marks if mark.kind == "points"]
+    marks = [
+        mark for mark in setting_charts(setting, method_colours([setting]))[2].panels[0].marks if mark.kind == "points"
+    ]
     assert 0 < sum(sum(mark.written) for mark in marks) < 4
 
 
@@ -184,7 +239,8 @@ def test_it_loads_in_silence_and_hostile_names_stay_text(open_page, data, tmp_pa
     file = write_report_page(tmp_path / "report.html", data, command="likelyshot report r")
     assert file.stat().st_size < 3_000_000
     tab = open_page(file, width, dark)
-    charts = [chart for setting in data["settings"] for chart in setting_charts(setting)]
+    colours = method_colours(data["settings"])
+    charts = [chart for setting in data["settings"] for chart in setting_charts(setting, colours)]
     panels = sum(len(chart.panels) for chart in charts) + 1
     assert tab.locator(".plot:has(.main-svg)").count() == panels
     assert tab.locator("#choice").count() == 0

@@ -78,12 +78,12 @@ def render_page(page: Page) -> str:
     >>> "<script>alert" in html, "&lt;script&gt;alert" in html
     (False, True)
     """
-    plotly = (files("plotly") / "package_data" / "plotly.min.js").read_bytes()
+    plotly, packed = _plotly()
     return render(
         "charts",
         scripts=("histograms.js", "charts.js"),
         plotly=plotly,
-        packed_plotly=base64.b64encode(gzip.compress(plotly, mtime=0)).decode(),
+        packed_plotly=packed,
         look={"light": COLOURS, "dark": COLOURS_ON_DARK, "dashes": list(DASHES), "symbols": list(SYMBOLS)},
         **{name: getattr(page, name) for name in ("title", "summary", "sections", "settings", "command")},
     )
@@ -117,6 +117,13 @@ def render(template: str, *, scripts: Sequence[str], plotly: bytes = b"", **cont
         _templates().get_template(f"{template}.html").render(policy=policy_text, style=style, script=script, **content)
     )
     return page.encode("utf-8", "backslashreplace").decode()
+
+
+@cache
+def _plotly() -> tuple[bytes, str]:
+    """Read the text of plotly, and compress it for a page."""
+    text = (files("plotly") / "package_data" / "plotly.min.js").read_bytes()
+    return text, base64.b64encode(gzip.compress(text, mtime=0)).decode()
 
 
 @cache
