@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from likelyshot.data.packaged import ENCODERS
+from likelyshot.data.packaged import CHECKPOINTS
 from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from likelyshot.training.recipes import load_recipe
 
@@ -19,7 +19,7 @@ def main(source: str) -> None:
     for table, key in (("data", "path"), ("encoder", "weights"), ("run", "output")):
         recipe[table] = {**recipe[table], key: plain[table][key]}
     tensors = {name: value for name, value in kept.tensors.items() if name.startswith("encoder.")}
-    path = save_checkpoint(ENCODERS["conv4_cifar_fs"], Checkpoint(tensors, {**kept.facts, "recipe": recipe}))
+    path = save_checkpoint(CHECKPOINTS["conv4_cifar_fs"], Checkpoint(tensors, {**kept.facts, "recipe": recipe}))
     print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from likelyshot import Features
-from likelyshot.cli.train import KEEP_MEMORY, keep_memory
 from likelyshot.encoders.pretrained import callable_encoder
 
 pytest.importorskip("lightning_fabric")
@@ -136,6 +134,9 @@ def test_parts_of_the_package_by_name(run):
         (["--set", "finetune.epoch=1"], "unknown key 'finetune.epoch' in the recipe: did you mean 'epochs'"),
         (["resnet_12"], "unknown recipe 'resnet_12': did you mean 'resnet12'"),
         (["--set", "epochs"], "expected a change as TABLE.KEY=VALUE"),
+        (["--set", "encoder.params.in_dim=7"], "expected encoder.params.in_dim = 6, the length of the features, got 7"),
+        (["--set", "encoder.name=conv4"], "conv4 takes images, got features"),
+        (["--set", "encoder.params.dim=1000000000"], "expected dim from 1 to 1,000,000"),
         (["--set", "data.features=none.npz"], "nothing is there"),
         (["--accelerator", "abacus"], "expected devices of this machine"),
         (["--strategy", "abacus"], "expected devices of this machine"),
@@ -150,14 +151,14 @@ def test_bad_input_ends_with_a_sentence(run, recipe, arguments, message):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_waits_for_the_step_and_says_how_to_go_on(run, recipe, monkeypatch, interruptible, number):
-    from likelyshot.training import keeper
+    from likelyshot.training import loop
     from likelyshot.training import run as runs
 
     def interrupted(recipe, *, stop, **others):
         assert not stop()
         os.kill(os.getpid(), number)
         assert stop()
-        raise keeper.Stopped
+        raise loop.Stopped
 
     monkeypatch.setattr(runs, "train", interrupted)
     before = signal.getsignal(number)
@@ -187,37 +188,16 @@ def test_ctrl_c_is_not_put_off_before_the_first_step_nor_twice(run, recipe, monk
         assert "the last checkpoint is whole" in err
 
 
-def test_the_process_starts_once_more_to_keep_its_memory(monkeypatch):
-    started = []
-    monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
-    for key in KEEP_MEMORY:
-        monkeypatch.delenv(key, raising=False)
-    keep_memory()
-    assert started == []  # torch is running already
-    monkeypatch.delitem(sys.modules, "torch")
-    monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
-    keep_memory()
-    [(program, arguments, environment)] = started
-    assert (program, arguments) == (sys.executable, sys.orig_argv)
-    assert environment["MALLOC_MMAP_THRESHOLD_"] == "4294967296"
-    assert environment["MALLOC_TOP_PAD_"] == "1"  # the user's own stays
-    for key in KEEP_MEMORY:
-        monkeypatch.setenv(key, "1")
-    keep_memory()
-    assert len(started) == 1  # not for ever
-
-
 def test_extract_refuses_what_it_cannot_write_or_read(run, recipe, tmp_path):
     code, _, err = run("extract", tmp_path / "f.safetensors", "-o", tmp_path / "x.npz")
     assert code == 2
-    assert "expected a file .safetensors" in err
+    assert "expected a features file that ends in .safetensors" in err
     code, _, err = run("extract", tmp_path / "nowhere", "-o", tmp_path / "x.safetensors")
     assert code == 2
     assert "is not there" in err
     code, _, err = run("extract", tmp_path / "f.safetensors", "-o", tmp_path / "x.safetensors")
     assert code == 2
-    assert "give --checkpoint" in err
+    assert "give --checkpoint with a head" in err
 
 
 def test_extract_keeps_vectors_unless_told_not_to(run, tmp_path, monkeypatch):

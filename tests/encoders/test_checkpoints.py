@@ -99,7 +99,7 @@ def test_an_encoder_is_rebuilt_from_its_checkpoint(path):
     assert not found.training
     assert checkpoint.facts["epoch"] == 2
     save_checkpoint(path, Checkpoint({}, {}))
-    with pytest.raises(InputError, match="missing required field `encoder`"):
+    with pytest.raises(InputError, match="the key 'encoder' is missing"):
         load_encoder(path)
 
 

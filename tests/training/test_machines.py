@@ -9,12 +9,12 @@ from torch import nn
 from likelyshot import InputError
 from likelyshot.encoders import networks as encoders
 from likelyshot.encoders.checkpoints import restore_module
-from likelyshot.encoders.extract import Pool
 from likelyshot.training.machines import check_synchronised, synchronised
+from likelyshot.training.pool import Pool
 
 pytest.importorskip("lightning_fabric")
 
-from likelyshot.training.run import start_encoder
+from likelyshot.training.run import _start_encoder
 
 SLIM = {
     "conv4": {"widths": [4, 4, 8, 8]},
@@ -53,9 +53,9 @@ def test_one_process_has_nothing_to_synchronise():
 
 @pytest.mark.parametrize(("wanted", "count"), [(True, 4), (False, 0)])
 def test_the_recipe_decides(images_table, changed, wanted, count):
-    pool = Pool(torch.zeros(1, 3, 16, 16, dtype=torch.uint8), torch.zeros(1), ("a",), {}, 16)
+    pool = Pool(torch.zeros(1, 3, 16, 16, dtype=torch.uint8), torch.zeros(1), ("a",), {})
     table = {**images_table, "encoder": {"name": "conv4", "params": SLIM["conv4"]}}
-    encoder = start_encoder(changed(table, **{"run.sync_batchnorm": wanted}), pool, 2, fresh=True)
+    encoder = _start_encoder(changed(table, **{"run.sync_batchnorm": wanted}), pool, 2, fresh=True)
     assert norms(encoder, nn.SyncBatchNorm) == count
 
 

@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from likelyshot import Features, InputError
+from likelyshot.data.datasets.sources import Folder
 from likelyshot.data.features import Base, splits
 from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, load_encoder, save_checkpoint
 
 pytest.importorskip("lightning_fabric")
 
-from likelyshot.training.keeper import Stopped
+from likelyshot.training.loop import Stopped
 from likelyshot.training.machines import Machines
 from likelyshot.training.run import train
 
@@ -38,7 +39,7 @@ def same_tensors(one, other):
 
 def test_a_run_leaves_checkpoints_log_features_and_summary(head_table, changed, tmp_path):
     shown, said = [], []
-    summary = train(changed(head_table), machines=CPU, show=shown.append, say=said.append)
+    summary = train(changed(head_table), machines=CPU, show=lambda *seen: shown.append(seen), say=said.append)
     folder = tmp_path / "run"
     assert {path.name for path in folder.iterdir()} >= {
         "recipe.json",
@@ -66,8 +67,9 @@ def test_a_run_leaves_checkpoints_log_features_and_summary(head_table, changed, 
     # stage 2 begins with the best encoder of stage 1
     assert epochs[3]["validation_accuracy"] == summary["stages"]["pretrain"]["validation_accuracy"]
     assert said == ["reading the data", "pretrain", "finetune", "features"]
-    assert shown[-1].epoch == 1
-    assert shown[-1].best == summary["stages"]["finetune"]["validation_accuracy"]
+    stage, state, validated = shown[-1]
+    assert (stage.name, state.best) == ("finetune", summary["stages"]["finetune"]["validation_accuracy"])
+    assert validated == epochs[-1]["validation_accuracy"]
 
     # the features are those of the best encoder, in a file that evaluate reads
     file = folder / "features.safetensors"
@@ -284,7 +286,7 @@ def test_a_folder_with_a_run_is_not_overwritten(head_table, changed):
     train(recipe, machines=CPU)
     with pytest.raises(InputError, match="go on with --resume, or choose another folder"):
         train(recipe, machines=CPU)
-    with pytest.raises(InputError, match=r"pretrain.lr was 0.05 and is 0.1: put it back"):
+    with pytest.raises(InputError, match=r"pretrain.lr was 0.05 and is 0.1. Put it back"):
         train(changed(head_table, **{"finetune.epochs": 0, "pretrain.lr": 0.1}), machines=CPU, resume=True)
 
 
@@ -338,13 +340,13 @@ def test_weights_of_another_architecture_are_refused(head_table, changed, tmp_pa
     ("changes", "message"),
     [
         ({"data.features": "nowhere.safetensors"}, "nowhere.safetensors: expected a file .*, but nothing is there"),
-        ({"pretrain.batch_size": 61}, "expected at least pretrain.batch_size = 61 training images, but got 60"),
+        ({"pretrain.batch_size": 61}, "expected at least pretrain.batch_size = 61 training images, got 60"),
         ({"finetune.metric": "mlll"}, "unknown method 'mlll': did you mean 'mll'"),
         ({"finetune.ways": 7}, "expected at least 7 classes"),
         ({"finetune.episodes": 1}, "expected finetune.episodes of at least episodes_per_step"),
         ({"encoder.name": "relu_heads"}, "unknown encoder 'relu_heads': did you mean 'relu_head'"),
         ({"validate.params": {"lambda": 3}}, "mll has no parameter 'lambda'"),
-        ({"pretrain.lr": 1e6, "pretrain.weight_decay": 1e6}, "expected a finite loss"),
+        ({"pretrain.lr": 1e6, "pretrain.weight_decay": 1e6}, "the loss became (nan|inf)"),
     ],
 )
 def test_bad_input_is_told_in_a_sentence(head_table, changed, tmp_path, changes, message):
@@ -354,7 +356,7 @@ def test_bad_input_is_told_in_a_sentence(head_table, changed, tmp_path, changes,
 
 
 def test_images_too_small_for_the_encoder_are_refused_before_anything_is_read(images_table, changed, tmp_path):
-    with pytest.raises(InputError, match="expected images of at least 16 pixels for resnet12, but got 15"):
+    with pytest.raises(InputError, match="expected images of at least 16 pixels for resnet12, got 15"):
         train(changed(images_table, **{"data.size": 15, "data.path": "/nowhere"}), machines=CPU)
     assert not (tmp_path / "run").exists()
 
@@ -372,6 +374,29 @@ def test_batchnorm_is_not_synchronised_on_cpus(images_table, changed, tmp_path, 
     train(recipe, machines=CPU)  # one process has nothing to synchronise
     train(changed(images_table, **{**SHORT, "run.output": str(tmp_path / "b")}), machines=CPU)
     assert same_tensors(tmp_path / "run" / "last.safetensors", tmp_path / "b" / "last.safetensors")
+
+
+def test_the_image_folder_is_scanned_once(images_table, changed, monkeypatch):
+    scans = []
+    names = Folder.names
+    monkeypatch.setattr(Folder, "names", lambda folder: scans.append(folder) or names(folder))
+    train(changed(images_table, **SHORT), machines=CPU)
+    assert len(scans) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"standing": 3}, {"standing": {"epoch": "x"}}, {"stage": "other"}, {"images": None}, {"recipe": {"data": 3}}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_checkpoint_with_other_facts_is_refused(head_table, changed, tmp_path, change):
+    recipe = changed(head_table, **{"finetune.epochs": 0})
+    train(recipe, machines=CPU)
+    last = tmp_path / "run" / "last.safetensors"
+    checkpoint = load_checkpoint(last)
+    save_checkpoint(last, Checkpoint(checkpoint.tensors, {**checkpoint.facts, **change}))
+    with pytest.raises(InputError, match=r" in the (checkpoint .*last|recipe)"):
+        train(recipe, machines=CPU, resume=True)
 
 
 def test_a_missing_image_folder_is_told(images_table, changed):

@@ -10,12 +10,11 @@ from torch import nn
 
 from likelyshot import InputError
 from likelyshot.encoders import networks as encoders
-from likelyshot.encoders.extract import Pool, open_pool
-from likelyshot.training.finetune import finetuning, training_method
-from likelyshot.training.pretrain import pretraining
+from likelyshot.encoders.pixels import Preparation
+from likelyshot.methods import METHODS
+from likelyshot.training.pool import Pool, open_data, read_pool
 from likelyshot.training.recipes import Augmentation
-from likelyshot.training.seeds import derived
-from likelyshot.training.stage import Share
+from likelyshot.training.stages import Share, derived, finetuning, pretraining, training_method
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def parts(head_table, changed):
 
     def make(**changes):
         recipe = changed(head_table, **changes)
-        pool = open_pool(recipe.data, "train")
+        pool = read_pool(open_data(recipe.data, ("train",))["train"], recipe)
         return recipe, encoders.build("relu_head", {"in_dim": 12, "dim": 8, "rectify": True}, seed=1), pool
 
     return make
@@ -78,6 +77,19 @@ def test_the_loss_of_finetuning_is_algorithm_1(parts):
     assert (outcome.items, outcome.images) == (2 * 12, 2 * 18)
 
 
+@pytest.mark.parametrize(("stage_of", "key"), [(pretraining, "batch_size"), (finetuning, "episodes_per_step")])
+def test_processes_must_have_equal_shares(parts, stage_of, key):
+    assert stage_of(*parts(), world=2).steps
+    with pytest.raises(InputError, match=f"{key} to be a multiple of the 5 processes, got"):
+        stage_of(*parts(), world=5)
+
+
+@pytest.mark.parametrize("params", [{"lambda_max": "x"}, {"lambda_max": [1.0]}, {"lambda_max": None}, {"normalise": 3}])
+def test_parameters_of_another_kind_are_refused(params):
+    with pytest.raises(InputError, match="of mll must be"):
+        training_method("mll", params)
+
+
 @pytest.mark.parametrize("stage_of", [pretraining, finetuning])
 def test_shares_of_a_step_average_to_the_whole(parts, stage_of):
     stage = stage_of(*parts())
@@ -108,14 +120,12 @@ def test_gradients_are_finite_from_the_first_step(parts, metric, scale):
 def test_a_metric_must_have_gradients_and_need_nothing_else():
     assert training_method("mll", {}).keywords == {"lambda_max": 100.0}
     assert training_method("mll", {"lambda_max": 7.0}).keywords == {"lambda_max": 7.0}
-    assert training_method("cosine", {}).keywords == {}
+    assert training_method("cosine", {}) is METHODS["cosine"]
     with pytest.raises(InputError, match="simpleshot needs base_mean from other data"):
         training_method("simpleshot", {})
-    with pytest.raises(
-        InputError, match=r"mll has no parameter 'lambda' \(finetune.params\): did you mean 'lambda_max'"
-    ):
+    with pytest.raises(InputError, match=r"mll has no parameter 'lambda': did you mean 'lambda_max'"):
         training_method("mll", {"lambda": 3})
-    with pytest.raises(InputError, match="expected a metric with gradients, but lr_ici has none"):
+    with pytest.raises(InputError, match="lr_ici has no gradients"):
         training_method("lr_ici", {})
 
 
@@ -141,7 +151,7 @@ def test_processes_augment_a_shared_batch_as_one_would():
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (6, 3, 12, 12), dtype=torch.uint8, generator=generator)
     how = Augmentation(crop_scale=(0.3, 1.0), jitter=0.4)
-    pool = Pool(pixels, torch.zeros(6, dtype=torch.int64), ("a",), {}, 8, how)
+    pool = Pool(pixels, torch.zeros(6, dtype=torch.int64), ("a",), {}, Preparation(size=8), how)
     rows = torch.tensor([5, 0, 3, 3, 1, 2])
     whole = pool.inputs(rows, seed=9)
     shares = [

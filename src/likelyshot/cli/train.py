@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import platform
 import shlex
 import signal
 import sys
@@ -18,15 +16,9 @@ from likelyshot.cli.display import console, print_json
 from likelyshot.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from likelyshot.training.keeper import View
+    from likelyshot.training.loop import State
     from likelyshot.training.recipes import Recipe
-
-#: Have glibc keep freed memory: handed back, the tensors of every step would page-fault anew.
-KEEP_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": str(2**32),
-    "MALLOC_TRIM_THRESHOLD_": str(2**32),
-    "MALLOC_TOP_PAD_": str(2**28),
-}
+    from likelyshot.training.stages import Stage
 
 
 def train(
@@ -60,14 +52,13 @@ def train(
 
         torchrun --nnodes 2 --nproc-per-node 4 -m likelyshot train R.toml --num-nodes 2 --devices 4 --strategy ddp
     """
-    keep_memory()
     from likelyshot.training.recipes import load_recipe
 
     loaded = load_recipe(recipe, change or [])
     if dry_run:
         show_recipe(loaded)
         return
-    from likelyshot.training.keeper import Stopped
+    from likelyshot.training.loop import Stopped
     from likelyshot.training.machines import Machines
     from likelyshot.training.run import train as run
 
@@ -94,22 +85,16 @@ def train(
         print_json(summary)
 
 
-def keep_memory() -> None:
-    """Start this process once more with glibc told to keep its memory, before torch is there."""
-    wanted = {key: value for key, value in KEEP_MEMORY.items() if key not in os.environ}
-    if wanted and "torch" not in sys.modules and platform.libc_ver()[0] == "glibc":
-        os.execve(sys.executable, sys.orig_argv, {**os.environ, **wanted})
-
-
 def show_recipe(recipe: Recipe) -> None:
     """Print the whole recipe, and how large its encoder is."""
     from likelyshot.data.features import Features
-    from likelyshot.encoders import networks as encoders
+    from likelyshot.encoders import networks
 
+    networks.check_input(recipe.encoder.name, None if recipe.data.features else recipe.data.size)
     params = dict(recipe.encoder.params)
     if recipe.data.features:
         params.setdefault("in_dim", Features.load(recipe.data.features, split="val").dim)
-    encoder = encoders.build(recipe.encoder.name, params)
+    encoder = networks.build(recipe.encoder.name, params)
     count = sum(param.numel() for param in encoder.parameters())
     print_json({"recipe": recipe.to_dict(), "encoder": {"parameters": count, "dim": encoder.dim}})
 
@@ -159,17 +144,18 @@ def progress_bar() -> Iterator[tuple[Any, Any]]:
             bar.start()
         bar.update(task, description=what, figures="")
 
-    def show(view: View) -> None:
-        figures = f"best validation {100 * view.best:.2f} %"
-        if view.step:
+    def show(stage: Stage, state: State, validated: float | None) -> None:
+        epochs, figures = stage.settings.epochs, f"best validation {100 * state.best:.2f} %"
+        if state.step:
+            loss, accuracy, speed = state.means().values()
             figures = (
-                f"epoch {view.epoch + 1}/{view.epochs}, loss {view.loss:.3f}, accuracy {100 * view.accuracy:.1f} %, "
-                f"{view.images_per_second:,.0f} images/s, {figures}"
+                f"epoch {state.epoch + 1}/{epochs}, loss {loss:.3f}, accuracy {100 * accuracy:.1f} %, "
+                f"{speed:,.0f} images/s, {figures}"
             )
-        done = view.epoch * view.steps + view.step
-        bar.update(task, description=view.stage, total=view.epochs * view.steps, completed=done, figures=figures)
-        if view.validated is not None and not screen.is_terminal:
-            typer.echo(f"{view.stage}: {figures}, now {100 * view.validated:.2f} %", err=True)
+        done = state.epoch * stage.steps + state.step
+        bar.update(task, description=stage.name, total=epochs * stage.steps, completed=done, figures=figures)
+        if validated is not None and not screen.is_terminal:
+            typer.echo(f"{stage.name}: {figures}, now {100 * validated:.2f} %", err=True)
 
     try:
         yield say, show

@@ -57,6 +57,9 @@ def _sentence(message: str, kind: Any, table: Any, where: str) -> str:
         known = _field(kind, steps).__struct_fields__
         key = f"{name}.{unknown[1]}" if name else unknown[1]
         return f"unknown key {key[:80]!r} in {where}: {nearest(unknown[1][:80], known)}"
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", problem):
+        key = ".".join(filter(None, (name, missing[1])))
+        return f"the key {key!r} is missing in {where}: it is incomplete, or of another kind"
     value = table
     for key, index in steps:
         value = value[int(index)] if index else value[key]
@@ -67,8 +70,8 @@ def _sentence(message: str, kind: Any, table: Any, where: str) -> str:
     if expected := re.match(r"Expected `([\w| ]+)`(?: (>=|>|<=|<) (\S+))?( of length \d+)?", problem):
         bound = f" {BOUNDS[expected[2]]} {float(expected[3]):.10g}" if expected[2] else ""
         word = " or ".join(WORDS.get(each, each) for each in expected[1].split(" | "))
-        return f"expected {word}{bound}{expected[4] or ''} for {name or where}, got {got}: change it"
-    return f"{name} in {where}: {problem}, got {got}" if name else f"{where}: {problem}"
+        return f"expected {word}{bound}{expected[4] or ''} for {name} in {where}, got {got}: change it"
+    return f"{name} in {where} has a wrong value, {got} ({problem}): change it"
 
 
 def _field(kind: Any, steps: list[tuple[str, str]]) -> Any:

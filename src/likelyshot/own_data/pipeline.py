@@ -14,7 +14,7 @@ import numpy as np
 from likelyshot.confidence.expectation import Expectation, expectation_from
 from likelyshot.data.features import Base, Features
 from likelyshot.data.items import Item, Problem
-from likelyshot.encoders.pretrained import Encoder, open_encoder
+from likelyshot.encoders.pretrained import Embedder, open_encoder
 from likelyshot.errors import InputError
 from likelyshot.methods.binding import Params
 from likelyshot.own_data.answers import Answers, Judge, write_answers
@@ -43,7 +43,7 @@ class Settings(TypedDict, total=False):
     label_column: str | None
     path_column: str | None
     text_column: str | None
-    encoder: str | Encoder | None
+    encoder: str | Embedder | None
     method: str | None
     params: Params | None
     reject: float
@@ -88,7 +88,7 @@ class Fitted:
     model: Model
     labelled: Pile
     rows: Rows  # the examples that are used
-    encoder: Encoder | None
+    encoder: Embedder | None
     expectation: Expectation
     words: list[str]  # what there is to know, in sentences
 
@@ -105,7 +105,7 @@ def fit(
     label_column: str | None = None,
     path_column: str | None = None,
     text_column: str | None = None,
-    encoder: str | Encoder | None = None,
+    encoder: str | Embedder | None = None,
     method: str | None = None,
     params: Params | None = None,
     reject: float = 0.05,
@@ -183,7 +183,7 @@ def predict(
     label_column: str | None = None,
     path_column: str | None = None,
     text_column: str | None = None,
-    encoder: str | Encoder | None = None,
+    encoder: str | Embedder | None = None,
     device: str = "cpu",
     cache: CachePlace = "user",
     stage: Stage | None = None,
@@ -316,7 +316,7 @@ class Classification:
         return sort_into(folder, self.items, answers.predicted, answers.reject.tolist(), link=link, root=self.root)
 
 
-def open_for(model: Model, encoder: str | Encoder | None = None, device: str = "cpu") -> Encoder:
+def open_for(model: Model, encoder: str | Embedder | None = None, device: str = "cpu") -> Embedder:
     """Open the encoder that a model was fitted with, or refuse another one."""
     if not model.encoder and encoder is None:
         got = "images or texts, but the model was fitted on vectors and does not name their encoder"
@@ -326,7 +326,7 @@ def open_for(model: Model, encoder: str | Encoder | None = None, device: str = "
     return opened
 
 
-def _open(encoder: str | Encoder, device: str) -> Encoder:
+def _open(encoder: str | Embedder, device: str) -> Embedder:
     return open_encoder(encoder, device) if isinstance(encoder, str) else encoder
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from likelyshot.data.items import Item, Problem
 from likelyshot.encoders.cache import Cache
 from likelyshot.encoders.embed import embed
-from likelyshot.encoders.pretrained import Encoder
+from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
 from likelyshot.functional.normalise import rectify
 from likelyshot.machine import CACHE_BYTES, Progress, ordered_map
@@ -54,7 +54,7 @@ class Rows:
 
 def gather(
     pile: Pile,
-    encoder: Encoder | None,
+    encoder: Embedder | None,
     *,
     cache: CachePlace | Cache = "user",
     stage: Stage | None = None,

@@ -12,7 +12,7 @@ import torch
 from likelyshot.confidence.temperature import is_transductive
 from likelyshot.data.items import Item
 from likelyshot.encoders.cache import Cache, default_cache
-from likelyshot.encoders.pretrained import Encoder
+from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
 from likelyshot.own_data.answers import encodable, json_line
@@ -28,7 +28,9 @@ def stream_method(model: Model) -> str:
     return INDUCTIVE if model.method in (None, TRANSDUCTIVE) else model.method
 
 
-def answer_stream(model: Model, encoder: Encoder, lines: Iterable[str], *, cache: CachePlace = "user") -> Iterator[str]:
+def answer_stream(
+    model: Model, encoder: Embedder, lines: Iterable[str], *, cache: CachePlace = "user"
+) -> Iterator[str]:
     """Answer each line as soon as it comes by a line of JSON.
 
     A line that cannot be answered gives {"path": ..., "error": ...}; empty lines are skipped.

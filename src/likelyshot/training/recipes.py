@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from likelyshot.data.schema import convert
+from likelyshot.encoders.pixels import Preparation
 from likelyshot.errors import InputError, nearest
 
 if sys.version_info >= (3, 11):
@@ -26,12 +27,7 @@ MAX_FILES = 100  # files that a recipe may be made of
 MAX_BYTES = 100_000  # of a file
 MAX_LINE = 2_000  # characters of a line: tomllib takes time with the square of the dots of a key
 
-#: Mean and standard deviation of ImageNet's channels, as in `likelyshot.encoders.pixels`.
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
-
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
-Pixels = Annotated[int, Meta(ge=0, le=4_096)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Rate = Annotated[float, Meta(ge=1e-12, le=1e6)]
@@ -43,18 +39,14 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of a recipe."""
 
 
-class Data(Table, frozen=True):
-    """Where the images or the cached features are, and how pixels become input. Give `path` or `features`."""
+class Data(Preparation, frozen=True, forbid_unknown_fields=True):
+    """Where the images or the cached features are (give `path` or `features`), and how pixels become input."""
 
     path: str = ""  # a folder or zip of class folders, or of images listed in CSV splits
     splits: str = ""  # a packaged split such as "cub", a JSON file, or a folder of train.csv, val.csv, test.csv
-    size: Annotated[int, Meta(ge=8, le=4_096)] = 84  # pixels that the encoder sees
-    stored: Pixels = 0  # pixels that are kept, from which crops are taken; 0: as many as `size`
     features: str = ""  # instead of images: a features file with splits train, val and test
     skip_unreadable: bool = False
     cache: str = ""  # a folder for the decoded pixels, which are mapped from there; without it they stay in memory
-    mean: tuple[Share, Share, Share] = MEAN  # of pixels from 0 to 1, by channel
-    std: tuple[Rate, Rate, Rate] = STD
 
 
 class EncoderChoice(Table, frozen=True):
@@ -66,10 +58,10 @@ class EncoderChoice(Table, frozen=True):
 
 
 class Augmentation(Table, frozen=True):
-    """What happens to training images; see `likelyshot.encoders.pixels`."""
+    """What happens to training images; see `likelyshot.training.augment`."""
 
     crop_scale: tuple[float, ...] = ()  # share of the area of a random resized crop, smallest and largest
-    padding: Pixels = 0  # pixels around the image for a random crop of its own size
+    padding: Annotated[int, Meta(ge=0, le=4_096)] = 0  # pixels around the image for a random crop of its own size
     flip: bool = True
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.0  # brightness, contrast and saturation vary by this share
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import torch
 
 from likelyshot.data.containers import write_document
+from likelyshot.data.datasets import ImageSet
 from likelyshot.data.features import Base, Features
 from likelyshot.data.files import output_folder
-from likelyshot.data.results import environment
-from likelyshot.encoders import networks as encoders
+from likelyshot.data.results import Result, environment
+from likelyshot.data.schema import convert
+from likelyshot.data.tasks import Balanced, sample_tasks
+from likelyshot.encoders import networks
 from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, load_encoder, restore_module
-from likelyshot.encoders.extract import Pool, encode, open_data, open_pool, save_splits
+from likelyshot.encoders.extract import save_splits
 from likelyshot.encoders.networks.blocks import Encoder
 from likelyshot.errors import InputError
-from likelyshot.machine import Progress
-from likelyshot.training.finetune import finetuning
-from likelyshot.training.keeper import Surroundings, View
+from likelyshot.evaluation.evaluate import evaluate
+from likelyshot.machine import keep_memory
+from likelyshot.methods.binding import bind
 from likelyshot.training.log import Log
-from likelyshot.training.loop import train_stage
+from likelyshot.training.loop import Show, State, Trainer
 from likelyshot.training.machines import (
     ONE_MACHINE,
     Machines,
@@ -30,11 +34,9 @@ from likelyshot.training.machines import (
     start_fabric,
     synchronised,
 )
-from likelyshot.training.pretrain import pretraining
+from likelyshot.training.pool import Pool, encode_pool, open_data, read_pool
 from likelyshot.training.recipes import Recipe, recipe_from
-from likelyshot.training.seeds import derived
-from likelyshot.training.stage import Stage
-from likelyshot.training.validate import validator
+from likelyshot.training.stages import derived, finetuning, pretraining
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -51,7 +53,16 @@ FREE = {
 }
 
 Say = Callable[[str], None]
-Show = Callable[[View], None]
+
+
+class Last(msgspec.Struct, frozen=True):
+    """The facts of the checkpoint that a run goes on from."""
+
+    recipe: dict[str, Any]
+    classes: list[str]
+    images: int
+    stage: Literal["pretrain", "finetune"]
+    standing: State
 
 
 def train(
@@ -60,46 +71,51 @@ def train(
     machines: Machines = ONE_MACHINE,
     resume: bool = False,
     say: Say = lambda what: None,
-    show: Show = lambda view: None,
+    show: Show = lambda stage, state, validated: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Run a recipe and give the summary; in `recipe.run.output` it leaves the checkpoints, the log and the features.
+    """Train an encoder and return the summary; checkpoints, log and features are left in `recipe.run.output`.
 
-    With `resume` it goes on from the last checkpoint there, if there is one, and ends with the same weights as if it
-    had never stopped. `stop` is asked after every step: if it says yes, a checkpoint is saved and Stopped raised.
+    Args:
+        recipe: What `load_recipe` returns.
+        machines: Devices and processes. Default: one device of this machine.
+        resume: Go on from the last checkpoint in the folder, if there is one. The run ends with the same weights as if
+            it had never stopped.
+        say: Called with a few words when something new begins.
+        show: Called with the stage, its state, and the validation accuracy if it was just measured.
+        stop: Called after every step. If it returns true, a checkpoint is saved and `Stopped` is raised.
     """
+    keep_memory()
     fabric = start_fabric(machines, recipe.run.precision)
     check_synchronised(recipe.run.sync_batchnorm, fabric.world_size, fabric.device)
-    if not recipe.data.features:
-        encoders.check_side(recipe.encoder.name, recipe.data.size)
+    networks.check_input(recipe.encoder.name, None if recipe.data.features else recipe.data.size)
     folder = output_folder(recipe.run.output, make=False)
     last = _find_last(folder, recipe, resume)
     fabric.barrier()  # before the first process writes there
     if not fabric.is_global_zero:
-        say, show = (lambda what: None), (lambda view: None)
+        say, show = (lambda what: None), (lambda stage, state, validated: None)
     say("reading the data")
-    pools = _open_pools(recipe, fabric, say)
-    _check_test(recipe)
+    data = open_data(recipe.data, ("train", "val", "test"))
+    pools = _read_pools(recipe, data, fabric, say)
     facts = {"recipe": recipe.to_dict(), "classes": list(pools["train"].classes), "images": len(pools["train"])}
-    if last is not None and any(last.facts.get(key) != facts[key] for key in ("classes", "images")):
-        raise InputError("expected the training images that the run began with, but got others: check data.path")
+    if last is not None and any(last.facts[key] != facts[key] for key in ("classes", "images")):
+        raise InputError("the training images are not those that the run began with: check data.path")
     # both stages are made, and so checked, before the first begins
-    chosen = [(recipe.pretrain, pretraining), (recipe.finetune, finetuning)]
-    makers = [make for settings, make in chosen if settings.epochs]
-    stages = [
-        make(recipe, start_encoder(recipe, pools["train"], fabric.world_size, fresh=last is None), pools["train"])
-        for make in makers
+    makers = [
+        make for make, settings in ((pretraining, recipe.pretrain), (finetuning, recipe.finetune)) if settings.epochs
     ]
-    for stage in stages:
-        _check_share(stage, recipe, fabric.world_size)
-    validate = validator(recipe, pools["val"])
+    encoders = [_start_encoder(recipe, pools["train"], fabric.world_size, fresh=last is None) for _ in makers]
+    stages = [
+        make(recipe, encoder, pools["train"], fabric.world_size) for make, encoder in zip(makers, encoders, strict=True)
+    ]
+    validate = _validator(recipe, pools["val"])
     log = None
     output_folder(folder)  # now that there is something to put into it
     if fabric.is_global_zero:
         write_document(folder / "recipe.json", recipe.to_dict())
         write_document(folder / "environment.json", environment())
         log = Log(folder, _place(last))
-    around = Surroundings(fabric, folder, recipe.run, facts, log, validate, show, stop)
+    trainer = Trainer(fabric, folder, recipe.run, facts, log, validate=validate, show=show, stop=stop)
     done: dict[str, dict[str, Any]] = {}
     best: Path | None = None
     with torch.random.fork_rng(devices=[]):
@@ -107,31 +123,37 @@ def train(
             if best is not None:
                 restore_module(stage.module.encoder, load_checkpoint(best).part("encoder"), str(best))
             best = folder / ("best.safetensors" if stage is stages[-1] else "pretrained.safetensors")
-            found = last if last is not None and last.facts["stage"] == stage.name else None
-            finished = last is not None and found is None and stage is not stages[-1]  # it is of the later stage
+            here = last if last is not None and last.facts["stage"] == stage.name else None
+            finished = last is not None and here is None and stage is not stages[-1]  # it is of the later stage
             if not finished:
                 say(stage.name)
-                train_stage(stage, around, best.name, found)
+                trainer.train(stage, best, here)
             fabric.barrier()  # until the best one is written
             done[stage.name] = {key: load_checkpoint(best).facts[key] for key in ("epoch", "validation_accuracy")}
     summary: dict[str, Any] = {}
     if fabric.is_global_zero:
         say("features")
+        pools["test"] = read_pool(data["test"], recipe, fabric.device)
         summary = _finish(recipe, folder, pools, done)
     if log is not None:
         log.close()
     return summary
 
 
-def start_encoder(recipe: Recipe, train: Pool, world: int, *, fresh: bool) -> Encoder:
+def _start_encoder(recipe: Recipe, train: Pool, world: int, *, fresh: bool) -> Encoder:
     """Build the encoder, with the weights that a fresh run starts from."""
     params = dict(recipe.encoder.params)
     if train.data.ndim == 2:
-        params.setdefault("in_dim", train.data.shape[1])
-    encoder = encoders.build(recipe.encoder.name, params, seed=derived(recipe.run.seed, 0, 0))
+        dim = train.data.shape[1]
+        if params.setdefault("in_dim", dim) != dim:
+            raise InputError(
+                f"expected encoder.params.in_dim = {dim}, the length of the features, got {params['in_dim']}: "
+                "leave it out"
+            )
+    encoder = networks.build(recipe.encoder.name, params, seed=derived(recipe.run.seed, 0, 0))
     if recipe.encoder.weights and fresh:
-        given = load_checkpoint(recipe.encoder.weights)
-        restore_module(encoder, given.part("encoder"), recipe.encoder.weights)
+        weights = load_checkpoint(recipe.encoder.weights).part("encoder")
+        restore_module(encoder, weights, recipe.encoder.weights)
     return _laid_out(synchronised(encoder, world) if recipe.run.sync_batchnorm else encoder, train)
 
 
@@ -142,7 +164,7 @@ def _laid_out(encoder: Encoder, pool: Pool) -> Encoder:
     return encoder
 
 
-def _open_pools(recipe: Recipe, fabric: Fabric, say: Say) -> dict[str, Pool]:
+def _read_pools(recipe: Recipe, data: dict[str, ImageSet | Features], fabric: Fabric, say: Say) -> dict[str, Pool]:
     """Read the training and validation classes; where they go to a file, the first process writes it."""
     count = 0
 
@@ -152,13 +174,26 @@ def _open_pools(recipe: Recipe, fabric: Fabric, say: Say) -> dict[str, Pool]:
         say(f"reading the data, {count:,} images")
 
     def read() -> dict[str, Pool]:
-        return {split: _open(recipe, split, fabric.device, progress) for split in ("train", "val")}
+        return {split: read_pool(data[split], recipe, fabric.device, progress) for split in ("train", "val")}
 
     return first_alone(fabric, read) if recipe.data.cache else read()
 
 
-def _open(recipe: Recipe, split: str, device: torch.device, progress: Progress | None = None) -> Pool:
-    return open_pool(recipe.data, split, augmentation=recipe.augmentation, device=device, progress=progress)
+def _validator(recipe: Recipe, pool: Pool) -> Callable[[Encoder], Result]:
+    """Draw the validation tasks once, and return a function that evaluates an encoder on them."""
+    settings = recipe.validate
+    tasks = sample_tasks(
+        pool.labels,
+        n_tasks=settings.tasks,
+        ways=settings.ways,
+        shots=settings.shots,
+        query=Balanced(settings.queries),
+        seed=settings.seed,
+        classes=pool.classes,
+    )
+    name = settings.method or recipe.finetune.metric
+    method = bind(name, settings.params)
+    return lambda encoder: evaluate(method, encode_pool(encoder, pool), tasks)
 
 
 def _find_last(folder: Path, recipe: Recipe, resume: bool) -> Checkpoint | None:
@@ -167,18 +202,19 @@ def _find_last(folder: Path, recipe: Recipe, resume: bool) -> Checkpoint | None:
         return None
     if not resume:
         raise InputError(
-            f"expected an empty folder for the run, but {folder} has a checkpoint: go on with --resume, or choose "
-            "another folder with --set run.output=FOLDER"
+            f"the folder {folder} already has a run: go on with --resume, or choose another folder with "
+            "--set run.output=FOLDER"
         )
     last = load_checkpoint(path)
-    # a run of an earlier version knows fewer keys: what they stand at by default is what it did
-    before, now = _flat(recipe_from(last.facts["recipe"]).to_dict()), _flat(recipe.to_dict())
+    facts = convert(Last, dict(last.facts), f"the checkpoint {path}")
+    # a run of an earlier version knows fewer keys: it did what they do by default
+    before, now = _flat(recipe_from(facts.recipe).to_dict()), _flat(recipe.to_dict())
     changed = sorted(key for key in {*before, *now} - FREE if before.get(key) != now.get(key))
     if changed:
         key = changed[0]
         raise InputError(
-            f"expected the recipe that the run in {folder} began with, but {key} was {before.get(key)!r} and is "
-            f"{now.get(key)!r}: put it back, or choose another folder with --set run.output=FOLDER"
+            f"the run in {folder} began with another recipe: {key} was {before.get(key)!r} and is {now.get(key)!r}. "
+            "Put it back, or choose another folder with --set run.output=FOLDER"
         )
     return last
 
@@ -193,34 +229,16 @@ def _flat(table: dict[str, Any], before: str = "") -> dict[str, Any]:
 def _place(last: Checkpoint | None) -> tuple[int, int, int] | None:
     if last is None:
         return None
-    standing = last.facts["standing"]
-    return {"pretrain": 1, "finetune": 2}[last.facts["stage"]], standing["epoch"], standing["step"]
-
-
-def _check_share(stage: Stage, recipe: Recipe, world: int) -> None:
-    key, count = {
-        "pretrain": ("pretrain.batch_size", recipe.pretrain.batch_size),
-        "finetune": ("finetune.episodes_per_step", recipe.finetune.episodes_per_step),
-    }[stage.name]
-    if count % world:
-        raise InputError(f"expected {key} to be a multiple of the {world} processes, but got {count}: change it")
-
-
-def _check_test(recipe: Recipe) -> None:
-    """Find out that the test classes are there, which are read when all else is done."""
-    if recipe.data.features:
-        Features.load(recipe.data.features, split="test")
-    else:
-        open_data(recipe.data, "test")
+    state = last.facts["standing"]
+    return {"pretrain": 1, "finetune": 2}[last.facts["stage"]], state["epoch"], state["step"]
 
 
 def _finish(recipe: Recipe, folder: Path, pools: dict[str, Pool], done: dict[str, Any]) -> dict[str, Any]:
-    """Extract the features of validation and test classes with the best encoder, and sum up."""
-    pools = {**pools, "test": _open(recipe, "test", pools["train"].device)}
+    """Write the features of validation and test classes by the best encoder, and the summary."""
     encoder, _ = load_encoder(folder / "best.safetensors")
     encoder = _laid_out(encoder, pools["train"]).to(pools["train"].device)
-    base = Base.of(encode(encoder, pools["train"]))
-    parts = {split: encode(encoder, pools[split]) for split in ("val", "test")}
+    base = Base.of(encode_pool(encoder, pools["train"]))
+    parts = {split: encode_pool(encoder, pools[split]) for split in ("val", "test")}
     trained_with = recipe.finetune.metric if recipe.finetune.epochs else "cross entropy"
     source = {
         "encoder": f"{recipe.encoder.name} trained with {trained_with}, seed {recipe.run.seed}",
@@ -228,7 +246,7 @@ def _finish(recipe: Recipe, folder: Path, pools: dict[str, Pool], done: dict[str
     }
     save_splits(folder / "features.safetensors", parts, base, source)
     summary = {
-        "encoder": encoders.describe(encoder),
+        "encoder": networks.describe(encoder),
         "parameters": sum(param.numel() for param in encoder.parameters()),
         "stages": done,
         "features": {split: {"images": len(part), "digest": part.digest} for split, part in parts.items()},

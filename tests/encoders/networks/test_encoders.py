@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from likelyshot.encoders.networks import ENCODERS, build, check_side, describe
+from likelyshot.encoders.networks import BUILDERS, build, check_input, describe
 from likelyshot.errors import InputError
 
 SLIM = {
@@ -36,7 +36,7 @@ def slim(name, **more):
 )
 def test_the_networks_of_the_papers_have_their_sizes(name, parameters, dim):
     with torch.device("meta"):
-        encoder = ENCODERS[name]()
+        encoder = BUILDERS[name]()
     assert sum(parameter.numel() for parameter in encoder.parameters()) == parameters
     assert encoder.dim == dim
 
@@ -46,16 +46,28 @@ def test_the_smallest_images_are_encoded_and_no_smaller_ones(name):
     encoder = slim(name)
     side = encoder.smallest
     assert encoder(torch.rand(2, 3, side, side)).shape == (2, encoder.dim)
-    check_side(name, side)
-    with pytest.raises(InputError, match=f"expected images of at least {side} pixels for {name}, but got {side - 1}"):
-        check_side(name, side - 1)
+    check_input(name, side)
+    with pytest.raises(InputError, match=f"expected images of at least {side} pixels for {name}, got {side - 1}"):
+        check_input(name, side - 1)
     with pytest.raises(RuntimeError):
         encoder(torch.rand(2, 3, side - 1, side - 1))
 
 
+def test_images_are_not_for_heads_nor_features_for_the_others():
+    check_input("relu_head", None)
+    with pytest.raises(InputError, match="relu_head takes features, got images"):
+        check_input("relu_head", 84)
+    with pytest.raises(InputError, match="conv4 takes images, got features"):
+        check_input("conv4", None)
+
+
+def test_a_checkpoint_of_an_earlier_version_names_its_channels():
+    assert describe(build("conv4", {**SLIM["conv4"], "in_channels": 3})) == describe(slim("conv4"))
+
+
 def test_the_side_for_an_encoder_that_is_not_there():
     with pytest.raises(InputError, match="unknown encoder 'resnet': did you mean 'resnet1"):
-        check_side("resnet", 84)
+        check_input("resnet", 84)
 
 
 def test_wrn_has_the_parameters_that_its_definition_says():
@@ -139,11 +151,6 @@ def test_slim_versions_learn(name):
 
 
 @pytest.mark.parametrize("name", SLIM)
-def test_grey_images_need_only_another_number_of_channels(name):
-    assert slim(name, in_channels=1)(torch.rand(2, 1, 32, 32)).shape == (2, slim(name).dim)
-
-
-@pytest.mark.parametrize("name", SLIM)
 def test_the_start_is_he_s(name):
     wider = {"wrn": {"widen": 2}, "densenet121": {"growth": 16, "stem": 64}}.get(name, {"widths": [32, 32, 64, 64]})
     checked = 0
@@ -164,7 +171,7 @@ def test_build_depends_on_the_seed_only_and_leaves_torch_s_generator_alone():
     assert not torch.equal(one["layers.0.weight"], other["layers.0.weight"])
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", BUILDERS)
 def test_what_describe_says_builds_the_same_again(name):
     encoder = build(name, SLIM.get(name, {"in_dim": 6, "dim": 4}))
     facts = json.loads(json.dumps(describe(encoder)))
@@ -180,16 +187,23 @@ def test_what_describe_says_builds_the_same_again(name):
         ("conv4", {"width": [8] * 4}, "did you mean 'widths'"),
         ("conv4", {"widths": 8}, "a list of whole numbers for widths"),
         ("conv4", {"widths": [8, 8, 8, 8.0]}, "a list of whole numbers"),
-        ("conv4", {"widths": [8, 8, 8]}, "expected 4 widths, but got 3"),
-        ("conv4", {"widths": [8, 8, 8, 0]}, "widths of at least 1"),
-        ("conv4", {"in_channels": True}, "a whole number for in_channels"),
-        ("conv4", {"in_channels": 3.0}, "a whole number"),
+        ("conv4", {"widths": [8, 8, 8]}, "expected 4 widths, got 3"),
+        ("conv4", {"widths": [8, 8, 8, 0]}, "widths from 1 to 65,536, got"),
+        ("conv4", {"widths": [8, 8, 8, 2**70]}, "widths from 1 to 65,536"),
+        ("conv4", {"widths": [65_536] * 4}, "conv4 with at most 1,000,000,000 parameters, got 115,9"),
+        ("conv4", {"in_channels": 1}, "conv4 has no parameter 'in_channels'"),
+        ("resnet12", {"dropblock_size": 3.0}, "a whole number for dropblock_size"),
+        ("resnet12", {"dropblock_size": True}, "a whole number for dropblock_size"),
+        ("resnet12", {"drop": None}, "a number for drop of resnet12, got None"),
         ("resnet12", {"drop": "0.1"}, "a number for drop"),
         ("resnet12", {"drop": 1}, "drop from 0 to below 1"),
-        ("resnet12", {"dropblock_size": 0}, "dropblock_size of at least 1"),
+        ("resnet12", {"dropblock_size": 0}, "dropblock_size from 1"),
         ("wrn", {"depth": 27}, "a depth of 6n"),
+        ("wrn", {"depth": 6 * 10**9 + 4}, "from 10 to 1,000, got 6000000004"),
+        ("wrn", {"widen": 1_000}, "wrn with at most 1,000,000,000 parameters"),
         ("wrn", {"drop": float("nan")}, "drop from 0"),
         ("densenet121", {"layers": [1, 1, 1]}, "expected 4 layers"),
+        ("densenet121", {"layers": [1, 1, 1, 10**9]}, "layers from 1 to 200"),
         ("relu_head", {}, "needs the parameter 'in_dim'"),
         ("relu_head", {"in_dim": 4, "rectify": 1}, "true or false for rectify"),
     ],

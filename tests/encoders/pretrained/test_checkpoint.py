@@ -12,9 +12,10 @@ from PIL import Image
 from likelyshot import InputError
 from likelyshot.encoders import networks as encoders
 from likelyshot.encoders.checkpoints import Checkpoint, encoder_checkpoint, load_checkpoint, save_checkpoint
-from likelyshot.encoders.extract import Pool, encode
+from likelyshot.encoders.extract import encode
+from likelyshot.encoders.pixels import centred
 from likelyshot.encoders.pretrained import open_encoder
-from likelyshot.encoders.pretrained.encoder import identity
+from likelyshot.encoders.pretrained.embedder import identity
 from likelyshot.training.recipes import recipe_from
 
 
@@ -28,7 +29,7 @@ def saved(folder, name, params, data):
 def test_it_encodes_as_training_does(tmp_path):
     network, path = saved(tmp_path, "conv4", {"widths": [4, 4, 8, 8]}, {"path": "images", "size": 32, "stored": 36})
     pixels = torch.randint(256, (3, 3, 36, 36), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    expected = encode(network, Pool(pixels, torch.zeros(3, dtype=torch.int64), ("a",), {}, 32)).vectors.numpy()
+    expected = encode(network, [centred(pixels, size=32)]).numpy()
     encoder = open_encoder(path)
     images = [Image.fromarray(np.ascontiguousarray(image.numpy().transpose(1, 2, 0))) for image in pixels]
     found = encoder.encode([encoder.prepare(image) for image in images])
@@ -68,7 +69,7 @@ def test_a_checkpoint_from_before_there_was_a_choice(tmp_path):
 
 def test_images_too_small_for_it_are_refused(tmp_path):
     _, path = saved(tmp_path, "conv4", {"widths": [4, 4, 8, 8]}, {"path": "images", "size": 8})
-    with pytest.raises(InputError, match="expected images of at least 16 pixels for conv4, but got 8"):
+    with pytest.raises(InputError, match="expected images of at least 16 pixels for conv4, got 8"):
         open_encoder(path)
 
 

@@ -82,5 +82,5 @@ def test_pixels_are_normalised_as_in_training(encoder):
 
 
 def test_a_device_that_is_not_there():
-    with pytest.raises(InputError, match="try cpu"):
+    with pytest.raises(InputError, match="is not available on this machine"):
         open_encoder(device="cuda:99")

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from likelyshot import Features, cli
-from likelyshot.data.packaged import ENCODERS
+from likelyshot.data.packaged import CHECKPOINTS
 from likelyshot.encoders.checkpoints import load_checkpoint
 from likelyshot.encoders.pretrained import open_encoder
 
@@ -27,8 +27,8 @@ def drawn(kind: int, seed: int) -> Image.Image:
 
 
 def test_it_is_small_and_says_where_it_comes_from():
-    assert ENCODERS[NAME].stat().st_size < 1_000_000
-    facts = load_checkpoint(ENCODERS[NAME]).facts
+    assert CHECKPOINTS[NAME].stat().st_size < 1_000_000
+    facts = load_checkpoint(CHECKPOINTS[NAME]).facts
     assert facts["recipe"]["finetune"]["metric"] == "mll"
     assert facts["validation_accuracy"] > 0.4  # five ways: chance is 0.2
     paths = [

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from likelyshot.encoders.pretrained import open_encoder
-from likelyshot.encoders.pretrained.encoder import need
+from likelyshot.encoders.pretrained.embedder import need
 from likelyshot.errors import InputError
 
 pytest.importorskip("torchvision", exc_type=ImportError)

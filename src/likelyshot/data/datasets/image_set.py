@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from likelyshot.errors import InputError, few
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+T = TypeVar("T", bound="str | None")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +54,23 @@ def open_images(
     of tables train.csv, val.csv and test.csv. Without it, the folders train, val and test do, if there are such.
     `skip_unreadable` leaves out images that cannot be read once their pixels are asked for; else they are errors.
     """
+    return open_splits(path, [split], splits=splits, skip_unreadable=skip_unreadable)[split]
+
+
+def open_splits(
+    path: str | Path, parts: Sequence[T], *, splits: str | Path | None = None, skip_unreadable: bool = False
+) -> dict[T, ImageSet]:
+    """List the images of several parts of a split, as `open_images` does, but look for them only once."""
     source = open_source(path)
     names = source.names()
     if not names:
         raise InputError(f"expected images in {path}, but found none: name the folder or archive that has them")
+    return {part: _image_set(source, names, part, splits, skip_unreadable) for part in parts}
+
+
+def _image_set(
+    source: Source, names: list[str], split: str | None, splits: str | Path | None, skip_unreadable: bool
+) -> ImageSet:
     if splits is None:
         arranged = by_folders(names)
     elif Path(splits).is_dir():
@@ -74,7 +90,9 @@ def open_images(
         members = dict(sorted(members.items()))
     if empty := [name for name, images in members.items() if not images]:
         got = f"{len(empty)} of {len(members)} classes have none ({few(empty)})"
-        raise InputError(f"expected images of every class of the split in {path}, but {got}: complete the images")
+        raise InputError(
+            f"expected images of every class of the split in {source.path}, but {got}: complete the images"
+        )
     labels = torch.arange(len(members)).repeat_interleave(torch.tensor([len(images) for images in members.values()]))
     ordered = tuple(name for images in members.values() for name in sorted(images))
     return ImageSet(source, ordered, labels, tuple(members), split, skip_unreadable)

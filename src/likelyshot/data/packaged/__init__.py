@@ -11,4 +11,4 @@ NETWORKS = {
 #: Where one network is asked for.
 PACKAGED = NETWORKS["mll"]
 #: Trained encoders by name (made by tools/package_encoder.py).
-ENCODERS = {"conv4_cifar_fs": Path(__file__).parent / "conv4_cifar_fs.safetensors"}
+CHECKPOINTS = {"conv4_cifar_fs": Path(__file__).parent / "conv4_cifar_fs.safetensors"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -16,14 +17,15 @@ class Encoder(nn.Module):
     """A network from images (n, c, h, w), or from vectors (n, d), to non-negative features (n, dim)."""
 
     dim: int  # the length of a feature vector
+    takes_vectors: ClassVar[bool] = False  # instead of images
     smallest: ClassVar[int] = 1  # the side of the smallest images that leave something of the last map
     name: str = ""  # the builder's name and its parameters, as `build` was given them
     params: Mapping[str, Any] = {}
 
     def set_progress(self, fraction: float) -> None:
-        """Tell which part of the training is done, from 0 to 1: the rates of DropBlock grow with it.
+        """Set the share of the training that is done, from 0 to 1: the rates of DropBlock grow with it.
 
-        Nothing else is kept between steps, so a run that is resumed has only to say this again.
+        Nothing else is kept between steps, so a resumed run only has to call this again.
         """
         for module in self.modules():
             if isinstance(module, DropBlock):
@@ -74,23 +76,23 @@ def start_weights(module: nn.Module, mode: Literal["fan_in", "fan_out"] = "fan_o
             nn.init.kaiming_normal_(part.weight, mode=mode, nonlinearity="relu")
 
 
-def at_least(low: float, **values: float | tuple[int, ...]) -> None:
-    """Refuse parameters below `low`, by name."""
+def between(low: int, high: int, **values: int | tuple[int, ...]) -> None:
+    """Refuse parameters outside [low, high], by name."""
     for name, value in values.items():
         numbers = value if isinstance(value, tuple) else (value,)
-        if not numbers or min(numbers) < low:
-            raise InputError(f"expected {name} of at least {low}, but got {value}: give a larger one")
+        if not numbers or min(numbers) < low or max(numbers) > high:
+            raise InputError(f"expected {name} from {low} to {high:,}, got {reprlib.repr(value)}: change it")
 
 
 def rates(**values: float) -> None:
     """Refuse rates outside [0, 1), by name."""
     for name, value in values.items():
         if not 0 <= value < 1:
-            raise InputError(f"expected {name} from 0 to below 1, but got {value}: give a share of what is dropped")
+            raise InputError(f"expected {name} from 0 to below 1, got {value}: give the share that is dropped")
 
 
 def of_length(length: int, **values: tuple[int, ...]) -> None:
     """Refuse lists of another length, by name."""
     for name, value in values.items():
         if len(value) != length:
-            raise InputError(f"expected {length} {name}, but got {len(value)}: give one for each stage")
+            raise InputError(f"expected {length} {name}, got {len(value)}: give one for each stage")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from likelyshot.encoders.networks.blocks import Encoder, at_least, of_length, pooled, start_weights
+from likelyshot.encoders.networks.blocks import Encoder, between, of_length, pooled, start_weights
 
 
 class Conv4(Encoder):
@@ -12,10 +12,10 @@ class Conv4(Encoder):
 
     smallest = 16
 
-    def __init__(self, widths: tuple[int, ...], in_channels: int) -> None:
+    def __init__(self, widths: tuple[int, ...]) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for before, width in zip((in_channels, *widths), widths, strict=False):
+        for before, width in zip((3, *widths), widths, strict=False):
             convolution = nn.Conv2d(before, width, 3, padding=1, bias=False)
             layers += [convolution, nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
         self.layers = nn.Sequential(*layers)
@@ -27,7 +27,7 @@ class Conv4(Encoder):
         return pooled(self.layers(images))
 
 
-def conv4(*, widths: tuple[int, ...] = (64, 64, 64, 64), in_channels: int = 3) -> Conv4:
+def conv4(*, widths: tuple[int, ...] = (64, 64, 64, 64)) -> Conv4:
     """Build Conv4 (Vinyals et al., NeurIPS 2016), but with the mean over its last map.
 
     >>> import torch
@@ -35,5 +35,5 @@ def conv4(*, widths: tuple[int, ...] = (64, 64, 64, 64), in_channels: int = 3) -
     torch.Size([2, 16])
     """
     of_length(4, widths=widths)
-    at_least(1, widths=widths, in_channels=in_channels)
-    return Conv4(widths, in_channels)
+    between(1, 65_536, widths=widths)
+    return Conv4(widths)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likelyshot.encoders.networks.blocks import Encoder, at_least, dropout, of_length, pooled, rates, start_weights
+from likelyshot.encoders.networks.blocks import Encoder, between, dropout, of_length, pooled, rates, start_weights
 
 #: How much wider than the growth the map between a layer's two convolutions is.
 BOTTLENECK = 4
@@ -38,9 +38,9 @@ class DenseNet(Encoder):
 
     smallest = 8
 
-    def __init__(self, layers: tuple[int, ...], growth: int, stem: int, drop: float, in_channels: int) -> None:
+    def __init__(self, layers: tuple[int, ...], growth: int, stem: int, drop: float) -> None:
         super().__init__()
-        parts: list[nn.Module] = [nn.Conv2d(in_channels, stem, 3, padding=1, bias=False)]
+        parts: list[nn.Module] = [nn.Conv2d(3, stem, 3, padding=1, bias=False)]
         width = stem
         for stage, count in enumerate(layers):
             if stage:
@@ -65,7 +65,6 @@ def densenet121(
     growth: int = 32,
     stem: int = 64,
     drop: float = 0.0,
-    in_channels: int = 3,
 ) -> DenseNet:
     """Build DenseNet121 (Huang et al., CVPR 2017) as in SimpleShot: no stride and no pooling in its stem.
 
@@ -73,6 +72,7 @@ def densenet121(
     torch.Size([2, 10])
     """
     of_length(4, layers=layers)
-    at_least(1, layers=layers, growth=growth, stem=stem, in_channels=in_channels)
+    between(1, 200, layers=layers)
+    between(1, 4_096, growth=growth, stem=stem)
     rates(drop=drop)
-    return DenseNet(layers, growth, stem, drop, in_channels)
+    return DenseNet(layers, growth, stem, drop)

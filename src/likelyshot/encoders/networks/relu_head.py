@@ -6,11 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likelyshot.encoders.networks.blocks import Encoder, at_least
+from likelyshot.encoders.networks.blocks import Encoder, between
 
 
 class ReLUHead(Encoder):
     """Vectors scaled to unit length, then Linear and ReLU."""
+
+    takes_vectors = True
 
     def __init__(self, in_dim: int, dim: int, rectify: bool) -> None:
         super().__init__()
@@ -35,5 +37,5 @@ def relu_head(*, in_dim: int, dim: int = 512, rectify: bool = False) -> ReLUHead
     >>> relu_head(in_dim=1280, dim=64)(torch.rand(2, 1280)).shape
     torch.Size([2, 64])
     """
-    at_least(1, in_dim=in_dim, dim=dim)
+    between(1, 1_000_000, in_dim=in_dim, dim=dim)
     return ReLUHead(in_dim, dim, rectify)

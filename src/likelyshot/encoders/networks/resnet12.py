@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from likelyshot.encoders.networks.blocks import (
     DropBlock,
     Encoder,
-    at_least,
+    between,
     dropout,
     of_length,
     pooled,
@@ -44,11 +44,11 @@ class ResNet12(Encoder):
 
     smallest = 16
 
-    def __init__(self, widths: tuple[int, ...], drop: float, dropblock_size: int, in_channels: int) -> None:
+    def __init__(self, widths: tuple[int, ...], drop: float, dropblock_size: int) -> None:
         super().__init__()
         drops = [dropout(drop), dropout(drop), DropBlock(drop, dropblock_size), DropBlock(drop, dropblock_size)]
         lasts = [leaky(), leaky(), leaky(), nn.ReLU(inplace=True)]
-        befores = (in_channels, *widths[:-1])
+        befores = (3, *widths[:-1])
         self.blocks = nn.Sequential(*map(Block, befores, widths, lasts, drops))
         self.dim = widths[-1]
         start_weights(self)
@@ -63,7 +63,6 @@ def resnet12(
     widths: tuple[int, ...] = (64, 160, 320, 640),
     drop: float = 0.1,
     dropblock_size: int = 5,
-    in_channels: int = 3,
 ) -> ResNet12:
     """Build ResNet12 as FEAT (Ye et al., CVPR 2020) has it, but with ReLU at its end.
 
@@ -72,6 +71,6 @@ def resnet12(
     torch.Size([2, 16])
     """
     of_length(4, widths=widths)
-    at_least(1, widths=widths, dropblock_size=dropblock_size, in_channels=in_channels)
+    between(1, 65_536, widths=widths, dropblock_size=dropblock_size)
     rates(drop=drop)
-    return ResNet12(widths, drop, dropblock_size, in_channels)
+    return ResNet12(widths, drop, dropblock_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likelyshot.encoders.networks.blocks import Encoder, at_least, of_length, pooled, start_weights
+from likelyshot.encoders.networks.blocks import Encoder, between, of_length, pooled, start_weights
 
 
 class Block(nn.Module):
@@ -32,9 +32,9 @@ class Block(nn.Module):
 class ResNet18(Encoder):
     """A convolution 3 x 3 of stride 1, then four stages of two blocks; each stage but the first halves the map."""
 
-    def __init__(self, widths: tuple[int, ...], in_channels: int) -> None:
+    def __init__(self, widths: tuple[int, ...]) -> None:
         super().__init__()
-        stem = nn.Conv2d(in_channels, widths[0], 3, padding=1, bias=False)
+        stem = nn.Conv2d(3, widths[0], 3, padding=1, bias=False)
         layers: list[nn.Module] = [stem, nn.BatchNorm2d(widths[0]), nn.ReLU(inplace=True)]
         for before, width, stride in zip((widths[0], *widths), widths, (1, 2, 2, 2), strict=False):
             layers += [Block(before, width, stride), Block(width, width, 1)]
@@ -47,7 +47,7 @@ class ResNet18(Encoder):
         return pooled(self.layers(images))
 
 
-def resnet18(*, widths: tuple[int, ...] = (64, 128, 256, 512), in_channels: int = 3) -> ResNet18:
+def resnet18(*, widths: tuple[int, ...] = (64, 128, 256, 512)) -> ResNet18:
     """Build ResNet18 (He et al., CVPR 2016) as SimpleShot and FEAT have it: no stride and no pooling in its stem.
 
     >>> import torch
@@ -55,5 +55,5 @@ def resnet18(*, widths: tuple[int, ...] = (64, 128, 256, 512), in_channels: int 
     torch.Size([2, 16])
     """
     of_length(4, widths=widths)
-    at_least(1, widths=widths, in_channels=in_channels)
-    return ResNet18(widths, in_channels)
+    between(1, 65_536, widths=widths)
+    return ResNet18(widths)

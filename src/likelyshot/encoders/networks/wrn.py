@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likelyshot.encoders.networks.blocks import Encoder, at_least, dropout, pooled, rates, start_weights
+from likelyshot.encoders.networks.blocks import Encoder, between, dropout, pooled, rates, start_weights
 from likelyshot.errors import InputError
 
 
@@ -36,9 +36,9 @@ class Block(nn.Module):
 class WideResNet(Encoder):
     """A convolution, three stages of (depth - 4) / 6 blocks, then BatchNorm and ReLU."""
 
-    def __init__(self, depth: int, widen: int, drop: float, in_channels: int) -> None:
+    def __init__(self, depth: int, widen: int, drop: float) -> None:
         super().__init__()
-        layers: list[nn.Module] = [nn.Conv2d(in_channels, 16, 3, padding=1, bias=False)]
+        layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, padding=1, bias=False)]
         before = 16
         for width, stride in ((16 * widen, 1), (32 * widen, 2), (64 * widen, 2)):
             for place in range((depth - 4) // 6):
@@ -53,15 +53,15 @@ class WideResNet(Encoder):
         return pooled(functional.relu(self.layers(images)))
 
 
-def wrn(*, depth: int = 28, widen: int = 10, drop: float = 0.0, in_channels: int = 3) -> WideResNet:
+def wrn(*, depth: int = 28, widen: int = 10, drop: float = 0.0) -> WideResNet:
     """Build a wide residual network (Zagoruyko and Komodakis, BMVC 2016), WRN-28-10 by default as in SimpleShot.
 
     >>> import torch
     >>> wrn(depth=10, widen=1)(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 64])
     """
-    if depth < 10 or (depth - 4) % 6:
-        raise InputError(f"expected a depth of 6n + 4, but got {depth}: give 10, 16, 22, 28, ...")
-    at_least(1, widen=widen, in_channels=in_channels)
+    if not 10 <= depth <= 1_000 or (depth - 4) % 6:
+        raise InputError(f"expected a depth of 6n + 4 from 10 to 1,000, got {depth}: give 10, 16, 22, 28, ...")
+    between(1, 1_000, widen=widen)
     rates(drop=drop)
-    return WideResNet(depth, widen, drop, in_channels)
+    return WideResNet(depth, widen, drop)

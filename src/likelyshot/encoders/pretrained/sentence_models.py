@@ -6,17 +6,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from likelyshot.encoders.pretrained.encoder import FunctionEncoder, identity, need, probed
+from likelyshot.encoders.pretrained.embedder import FunctionEmbedder, identity, need, probed
 from likelyshot.encoders.pretrained.hf_models import load
-from likelyshot.machine import check_device
 
 
-def open_sentence(model: str, device: str = "cpu") -> FunctionEncoder:
+def open_sentence(model: str, device: str = "cpu") -> FunctionEmbedder:
     """Load a model from a folder, from a package that carries its files, or by its name on the hub."""
     sentences = need("sentence_transformers", "sentence-transformers")
     place = model if Path(model).is_dir() else packaged_model(model) or model
     options = {"use_safetensors": True}
-    check_device(device)
     network = load(
         "sentence-transformers",
         model,

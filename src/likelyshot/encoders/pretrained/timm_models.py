@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from likelyshot.encoders.pretrained.encoder import FunctionEncoder, identity, need, probed
+from likelyshot.encoders.pretrained.embedder import FunctionEmbedder, identity, need, probed
 from likelyshot.errors import InputError
-from likelyshot.machine import check_device
 
 
-def open_timm(model: str, device: str = "cpu") -> FunctionEncoder:
+def open_timm(model: str, device: str = "cpu") -> FunctionEmbedder:
     """Load a network by timm's name for it, such as resnet50.a1_in1k, with the preprocessing it was trained with."""
     timm = need("timm", "timm torchvision")
     data = need("timm.data", "timm torchvision")
@@ -24,7 +23,7 @@ def open_timm(model: str, device: str = "cpu") -> FunctionEncoder:
         raise InputError(
             f"expected a network with weights, but timm cannot load {model!r} ({reason}): {known}"
         ) from None
-    network = network.eval().to(check_device(device))
+    network = network.eval().to(device)
     config = data.resolve_model_data_config(network)
     transform = data.create_transform(**config, is_training=False)
 

@@ -1,4 +1,4 @@
-"""What an encoder is: it prepares one item at a time and encodes a batch of prepared ones."""
+"""What turns images or texts into vectors: it prepares one item at a time and encodes a batch of prepared ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from PIL import Image
 from likelyshot.errors import InputError
 
 Kind = Literal["image", "text"]
+DEFAULT = "efficientnet_lite0"
 BATCH = 32
 SLIMMEST = 16  # longer images lose their ends: scaled by the shorter side they would fill the memory
 
 
-class Encoder(Protocol):
-    """From images or texts to vectors."""
+class Embedder(Protocol):
+    """An encoder that is ready to use: from images or texts to vectors."""
 
     @property
     def name(self) -> str:
@@ -55,16 +56,16 @@ class Encoder(Protocol):
         """Encode n prepared items: (n, dim)."""
 
 
-@dataclass(frozen=True)
-class FunctionEncoder:
-    """An encoder of two functions: `transform` of one item, `function` of a list of transformed ones."""
+@dataclass(frozen=True, kw_only=True)
+class FunctionEmbedder:
+    """An encoder made of two functions: `transform` of one item, `function` of a list of transformed ones."""
 
     name: str
     digest: str
     kind: Kind
     dim: int
-    signed: bool
-    batch_size: int
+    signed: bool = False
+    batch_size: int = BATCH
     transform: Callable[[Any], Any]
     function: Callable[[list[Any]], Any]
     side: int | None = None  # the shorter side that an image is shrunk to: large JPEGs are decoded smaller
@@ -77,33 +78,34 @@ class FunctionEncoder:
         """Encode n prepared items: (n, dim)."""
         vectors = _vectors(self.function(list(batch)), len(batch), self.name)
         if vectors.shape[1] != self.dim:
-            raise InputError(f"expected vectors of length {self.dim} from {self.name}, but got {vectors.shape[1]}")
+            raise InputError(f"expected vectors of length {self.dim} from {self.name}, got {vectors.shape[1]}")
         return vectors
 
 
 def probed(
-    name: str,
-    digest: str,
-    kind: Kind,
-    transform: Callable[[Any], Any],
-    function: Callable[[list[Any]], Any],
-    *,
-    side: int | None = None,
-) -> FunctionEncoder:
-    """Make an encoder; its length, and whether it can be negative, are seen on a few made items."""
-    made: list[Any] = list(_made_images() if kind == "image" else MADE_TEXTS)
-    vectors = _vectors(function([transform(item) for item in made]), len(made), name)
-    return FunctionEncoder(
-        name, digest, kind, vectors.shape[1], bool((vectors < 0).any()), BATCH, transform, function, side
+    name: str, digest: str, kind: Kind, transform: Callable[[Any], Any], function: Callable[[list[Any]], Any]
+) -> FunctionEmbedder:
+    """Make an encoder; its length, and whether it can be negative, are measured on a few made-up items."""
+    items: list[Any] = list(_made_images() if kind == "image" else MADE_TEXTS)
+    vectors = _vectors(function([transform(item) for item in items]), len(items), name)
+    return FunctionEmbedder(
+        name=name,
+        digest=digest,
+        kind=kind,
+        dim=vectors.shape[1],
+        signed=bool((vectors < 0).any()),
+        transform=transform,
+        function=function,
     )
 
 
-def callable_encoder(
-    function: Callable[[list[Any]], Any], name: str, dim: int | None = None, kind: Kind = "image"
-) -> FunctionEncoder:
-    """Make an encoder of any function from a list of n images (PIL, RGB) or texts to vectors (n, d).
+def callable_encoder(function: Callable[[list[Any]], Any], name: str, *, kind: Kind = "image") -> FunctionEmbedder:
+    """Make an encoder from any function.
 
-    Vectors are cached under `name`: give another one when the function changes.
+    Args:
+        function: Takes a list of n images (PIL, RGB) or texts, and returns vectors (n, d): a tensor, an array or lists.
+        name: Vectors are cached under it: choose another one when the function changes.
+        kind: What the function takes, "image" or "text".
 
     >>> def colour(images):
     ...     return [np.asarray(image).mean((0, 1)) for image in images]
@@ -111,14 +113,11 @@ def callable_encoder(
     >>> encoder.dim, encoder.signed
     (3, False)
     """
-    encoder = probed(name, identity(["callable", kind, name]), kind, lambda item: item, function)
-    if dim is not None and encoder.dim != dim:
-        raise InputError(f"expected vectors of length {dim} from {name}, but got {encoder.dim}")
-    return encoder
+    return probed(name, identity(["callable", kind, name]), kind, lambda item: item, function)
 
 
 def identity(facts: Sequence[str], state: Mapping[str, Any] | None = None) -> str:
-    """Hash what determines the vectors: facts as text, and the tensors of a network by name."""
+    """Hash what determines the vectors: facts as text, and the tensors of a network by their names."""
     hashed = hashlib.sha256(repr(list(facts)).encode("utf-8", "surrogatepass"))
     for key, tensor in sorted((state or {}).items()):
         array = tensor.detach().cpu().float().contiguous().numpy()
@@ -128,14 +127,13 @@ def identity(facts: Sequence[str], state: Mapping[str, Any] | None = None) -> st
 
 
 def need(package: str, install: str) -> Any:
-    """Import an optional package, or say how to install it; what packages remark while loading is not passed on."""
+    """Import an optional package without its warnings, or raise InputError that says how to install it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return importlib.import_module(package)
     except ImportError as error:
-        where = f"the package {package}, but it cannot be imported ({error})"
-        raise InputError(f"expected {where}: pip install {install}") from None
+        raise InputError(f"cannot import the package {package} ({error}): pip install {install}") from None
 
 
 def _vectors(values: Any, n: int, name: str) -> NDArray[np.float32]:
@@ -144,9 +142,9 @@ def _vectors(values: Any, n: int, name: str) -> NDArray[np.float32]:
     try:
         vectors = np.asarray(values, np.float32)
     except (TypeError, ValueError) as error:
-        raise InputError(f"expected vectors from {name}, but got {type(values).__name__} ({error})") from None
+        raise InputError(f"expected vectors from {name}, got {type(values).__name__} ({error})") from None
     if vectors.ndim != 2 or len(vectors) != n or not vectors.shape[1]:
-        raise InputError(f"expected {n} vectors from {name}, shape ({n}, d), but got the shape {vectors.shape}")
+        raise InputError(f"expected {n} vectors from {name}, of shape ({n}, d), got the shape {vectors.shape}")
     return vectors
 
 

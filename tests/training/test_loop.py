@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from likelyshot.training.loop import rate_factor
 from likelyshot.training.recipes import Optimisation
-from likelyshot.training.schedule import rate_factor
 
 S = torch.optim.lr_scheduler
 
