@@ -53,7 +53,6 @@ autodoc_default_options = {"members": True}
 autodoc_type_aliases = {name: name for name in ("ArrayLike", "Labels", "Method", "Plan", "Progress")}
 autodoc_preserve_defaults = True
 autosummary_generate = False
-napoleon_custom_sections = ["Shapes", "Paper"]
 nitpick_ignore_regex = [("py:.*", r"(?!likelyshot).*"), ("py:class", r"likelyshot\..*")]
 
 # The examples run, and their pictures are kept. Nothing here knows an address of the project.
@@ -129,16 +128,18 @@ def skip(app: Sphinx, what: str, name: str, obj: Any, skipped: bool, options: An
 
 
 def short_signature(app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str, returns: str) -> Any:
-    """Write `...` for a default that a dataclass makes anew, since `<factory>` is not Python, and `ndarray` for one."""
+    """Write `...` for a default that a dataclass makes, since `<factory>` is not Python; shorten names of types."""
     arrays = r"~numpy\.ndarray\[tuple\[~typing\.Any, \.\.\.\], ~numpy\.dtype\[[^]]*\]\]"
-    short = [re.sub(arrays, "~numpy.ndarray", text or "") for text in (signature, returns)]
+    aliases = r"TypeAliasForwardRef\('(\w+)'\)"
+    short = [re.sub(aliases, r"\1", re.sub(arrays, "~numpy.ndarray", text or "")) for text in (signature, returns)]
     return (short[0].replace("<factory>", "..."), short[1] or None) if signature else None
 
 
-def plain_attributes(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Keep a colon in the sentence about an attribute from being taken for the end of its type."""
+def plain_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Keep a colon about an attribute from ending its type; begin paragraphs at `Paper:` and `Shapes:`."""
     if what in ("attribute", "data", "property") and lines:
         lines[0] = lines[0].replace(": ", " – ")
+    lines[:] = [part for line in lines for part in (["", line] if re.match("(Paper|Shapes): ", line) else [line])]
 
 
 def setup(app: Sphinx) -> None:
@@ -146,4 +147,4 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", fill_in)
     app.connect("autodoc-skip-member", skip)
     app.connect("autodoc-process-signature", short_signature)
-    app.connect("autodoc-process-docstring", plain_attributes, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", plain_docstring, priority=400)  # before napoleon
