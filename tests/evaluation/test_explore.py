@@ -11,7 +11,8 @@ from sklearn.metrics import roc_auc_score
 
 from likelyshot import Balanced, Features, evaluate, sample_tasks
 from likelyshot.errors import InputError
-from likelyshot.evaluation.explore import LEAST_POSITIVE, explore, explore_work, separation
+from likelyshot.evaluation.explore import LEAST_POSITIVE, explore, explore_work
+from likelyshot.evaluation.separation import separation
 from likelyshot.functional.normalise import l2_normalise
 from likelyshot.methods import METHODS
 
@@ -283,7 +284,7 @@ def test_the_precision_of_the_file_is_enough(sparse, dtype):
     ("change", "arguments", "message"),
     [
         (lambda x: x - 1, {}, "--rectify"),
-        (lambda x: x * 0, {}, "zeros only"),
+        (lambda x: x * 0, {}, "all values are zero"),
         (lambda x: (x * 1e30).float(), {"normalise": False}, "L2-normalise"),
         (lambda x: x, {"lambda_max": 0.0}, "lambda_max"),
         (lambda x: x, {"ways": 7}, "at least 7 classes"),

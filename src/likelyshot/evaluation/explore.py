@@ -1,12 +1,8 @@
-"""What features are like: their distributions within classes, how these differ, and how well scores tell classes apart.
-
-`explore` gives plain data, ready for JSON; the page draws them.
-"""
+"""What features look like: their distributions within classes, and how these and the scores differ between classes."""
 
 from __future__ import annotations
 
 import base64
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -15,14 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likelyshot.data.features import Features
-from likelyshot.data.tasks import Balanced, Tasks, sample_tasks
+from likelyshot.data.tasks import Balanced, sample_tasks
 from likelyshot.errors import InputError
-from likelyshot.evaluation.evaluate import map_chunks
+from likelyshot.evaluation.separation import score_separation
 from likelyshot.functional.families import FAMILIES, fit_families, histogram, holm, rate_test
 from likelyshot.functional.normalise import l2_normalise
 from likelyshot.machine import Progress
-from likelyshot.methods.calibration import METRICS
-from likelyshot.methods.combined import score_columns
 from likelyshot.methods.inputs import check_lambda_max, check_non_negative
 
 Array = NDArray[np.float64]
@@ -38,16 +32,16 @@ RULE = (
     "No density gives an exact value any probability, so for the likelihoods every family gets the same point mass at "
     "zero: the share of images whose feature is exactly zero. The exponential has one rate for all images, zeros "
     "included (eq. 2); every other family, the zero-inflated exponential among them, is fitted to the positive values. "
-    "The best family has the largest log-likelihood minus its number of parameters (Akaike), and what the exponential "
-    "is behind is measured so. The Kolmogorov-Smirnov distance is over all images, and there the exponential has no "
-    "point mass. Pairs of a class and a feature are left out that have fewer than "
-    f"{LEAST_POSITIVE} positive values, or only equal ones."
+    "The best family has the largest log-likelihood minus its number of parameters (Akaike); how far the exponential "
+    "is behind is measured in the same way. The Kolmogorov-Smirnov distance is over all images, and there the "
+    f"exponential has no point mass. Pairs of a class and a feature with fewer than {LEAST_POSITIVE} positive values, "
+    "or with equal ones only, are left out."
 )
 TEST = (
     "Rao's score test of one exponential rate for all classes, with the dispersion estimated (variance over squared "
     "mean, 1 for an exponential), against chi-squared; p-values corrected for the number of features (Holm). Features "
-    "that are zero throughout are left out. In heat map and ratio, a class of zeros only has the mean it would have "
-    "with one more image at the feature's mean."
+    "that are always zero are left out. For the heat map and the ratio, a class in which a feature is always zero gets "
+    "the mean that it would have with one more image, at the feature's mean."
 )
 
 
@@ -64,7 +58,17 @@ def explore(
 ) -> dict[str, Any]:
     """Describe features as plain data: zeros, histograms and rates, families, rates between classes, scores.
 
-    `progress` is called with units of work done, `explore_work` in all. The same arguments give the same data.
+    The data are ready for JSON. The same arguments give the same data.
+
+    Args:
+        features: Non-negative features.
+        tasks: Number of tasks whose queries are scored.
+        ways: Classes per task.
+        shots: Labelled examples per class.
+        seed: Random seed of the tasks.
+        lambda_max: Upper bound of the rates of MLL.
+        normalise: Whether to divide every vector by its length first.
+        progress: Called with the units of work done, `explore_work` in all.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> vectors = torch.rand(60, 4, generator=generator)
@@ -78,7 +82,7 @@ def explore(
     check_lambda_max(lambda_max)
     check_non_negative("mll", features.vectors, who="explore")
     if not features.vectors.any():
-        raise InputError("expected features, but got zeros only: check the encoder that made them")
+        raise InputError("expected features, but all values are zero: check the encoder that made them")
     plan = Balanced(min(MOST_QUERIES, max(1, int(features.counts[features.counts > 0].min()) - shots)))
     drawn = sample_tasks(
         features.labels, n_tasks=tasks, ways=ways, shots=shots, query=plan, seed=seed, classes=features.classes
@@ -87,7 +91,7 @@ def explore(
     prepared = Features(
         l2_normalise(vectors) if normalise else vectors, features.labels, features.classes, features.source
     )
-    scores = _scores(prepared, drawn, lambda_max, progress)
+    scores = score_separation(prepared, drawn, lambda_max, progress)
     rows = _rows_by_class(prepared)
     names = [features.classes[label] for label in rows]
     statistic, between = _between_classes(prepared, rows, names, lambda_max)
@@ -126,7 +130,7 @@ def explore_work(features: Features, tasks: int) -> int:
 
 
 def _rows_by_class(features: Features) -> dict[int, Tensor]:
-    """Rows of every class that has images, at most MOST_PER_CLASS of them, evenly spaced."""
+    """List the rows of every class that has images, at most MOST_PER_CLASS of them, evenly spaced."""
     rows = {}
     for label in sorted(set(features.labels.tolist())):
         of_class = (features.labels == label).nonzero().flatten()
@@ -135,7 +139,7 @@ def _rows_by_class(features: Features) -> dict[int, Tensor]:
 
 
 def _evenly(n: int, most: int) -> Tensor:
-    """At most `most` of n places, evenly spaced, first and last included."""
+    """Choose at most `most` of n places, evenly spaced, including the first and the last."""
     return torch.linspace(0, n - 1, min(n, most), dtype=torch.float64).round().long()
 
 
@@ -148,7 +152,7 @@ def _zeros(vectors: Tensor) -> dict[str, Any]:
 def _between_classes(
     features: Features, rows: dict[int, Tensor], names: list[str], lambda_max: float
 ) -> tuple[Tensor, dict[str, Any]]:
-    """How the rates differ between classes: the statistic of every feature (d,), and a summary."""
+    """Measure how the rates differ between classes: the statistic of every feature (d,), and a summary."""
     counts = torch.tensor([len(of_class) for of_class in rows.values()])
     moments = [torch.var_mean(features.vectors[of_class].double(), 0, correction=0) for of_class in rows.values()]
     variances, means = (torch.stack(of_classes) for of_classes in zip(*moments, strict=True))
@@ -169,7 +173,7 @@ def _between_classes(
 
 
 def _choose_features(statistic: Tensor, n_classes: int, largest: int) -> Tensor:
-    """As many features as may be shipped: half those that differ most between classes, half evenly spaced."""
+    """Choose features that fit into a page: half of them differ most between classes, half are evenly spaced."""
     each = n_classes * (BINS * _count_type(largest).itemsize + 4) * 4 / 3  # rates have 4 bytes; base64 adds a third
     dim, most = len(statistic), max(2, int(SHIPPED_BYTES / each))
     if dim <= most:
@@ -185,7 +189,7 @@ def _count_type(largest: int) -> np.dtype[Any]:
 def _within_classes(
     features: Features, rows: dict[int, Tensor], chosen: Tensor, progress: Progress | None
 ) -> dict[str, Any]:
-    """Histograms and rates of the chosen features, and fits of all, class by class."""
+    """Compute histograms and rates of the chosen features, and fit all features, class by class."""
     reach = features.vectors[:, chosen].double().amax(0)
     width = torch.where(reach > 0, reach / BINS, 1)
     sizes = [len(of_class) for of_class in rows.values()]
@@ -209,7 +213,7 @@ def _within_classes(
             "images": sizes,
         },
         "rates": _base64(torch.stack(rates).numpy().astype("<f4")),
-        "families": families.summary(),
+        "families": families.shares(),
     }
 
 
@@ -243,7 +247,7 @@ class _Families:
         exponentials = [list(FAMILIES).index(name) for name in ("exponential", "zero-inflated exponential")]
         self.behind.append((best - merit[exponentials]).numpy())
 
-    def summary(self) -> dict[str, Any]:
+    def shares(self) -> dict[str, Any]:
         """Give shares of the fitted pairs; all is 0 where nothing could be fitted."""
         behind = np.concatenate([np.zeros((2, 0)), *self.behind], axis=1)
         fits = behind.shape[1]
@@ -265,86 +269,3 @@ class _Families:
                 "median_zero_inflated": float(apart),
             },
         }
-
-
-def _scores(features: Features, tasks: Tasks, lambda_max: float, progress: Progress | None) -> dict[str, Any]:
-    """Score all pairs of query and class by all metrics, and say how well the true pairs stand out."""
-
-    def score(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> Tensor:
-        return score_columns(
-            supports[0],
-            tasks.support_labels,
-            queries[0],
-            n_ways=tasks.ways,
-            metrics=METRICS,
-            lambda_max=lambda_max,
-            normalise=False,
-        )
-
-    columns = torch.cat(map_chunks(score, [features], tasks, "cpu", None, None, progress)).flatten(0, 1).numpy()
-    if not np.isfinite(columns).all():
-        raise InputError("expected features whose squares are finite, got infinite scores: L2-normalise the features")
-    truth = tasks.query_labels.flatten().numpy()
-    right = truth[:, None] == np.arange(tasks.ways)  # (q, k)
-    intra, cross = columns[right], columns[~right]  # (pairs, metrics)
-    decided = columns.argmax(1)  # (q, metrics)
-    pairs = combinations(range(len(METRICS)), 2)
-    lead = np.sign(intra[:, None] - cross.reshape(len(truth), -1, len(METRICS)))  # of the true class of each query
-    within = (lead.mean((0, 1)) + 1) / 2
-    return {
-        "metrics": list(METRICS),
-        "ways": tasks.ways,
-        "shots": tasks.shots,
-        "tasks": len(tasks),
-        "queries": tasks.query.shape[1],
-        "per_metric": {
-            name: {**separation(intra[:, i], cross[:, i]), "auc_within_query": float(within[i])}
-            for i, name in enumerate(METRICS)
-        },
-        "correlation_intra": _correlation(intra),
-        "correlation_cross": _correlation(cross),
-        "agreement": {
-            "all": float((decided == decided[:, :1]).all(1).mean()),
-            "pairs": {f"{METRICS[i]}-{METRICS[j]}": float((decided[:, i] == decided[:, j]).mean()) for i, j in pairs},
-        },
-        "accuracy": {name: float((decided[:, i] == truth).mean()) for i, name in enumerate(METRICS)},
-    }
-
-
-def separation(intra: Array, cross: Array, bins: int = 60) -> dict[str, Any]:
-    """Say how well scores within a class stand out from those across classes (the paper's figure 4).
-
-    The AUC is the probability that a score within exceeds one across, ties counting half; d' = (mean_i - mean_c) /
-    sqrt((var_i + var_c) / 2), 0 where nothing varies. Densities are between the 0.1 and 99.9 % quantiles.
-    Shapes: intra (m,), cross (n,).
-
-    >>> found = separation(np.array([2.0, 4.0]), np.array([1.0, 3.0]))
-    >>> found["auc"], found["d_prime"]
-    (0.75, 1.0)
-    """
-    ordered = np.sort(cross)
-    below = np.searchsorted(ordered, intra, "left") + np.searchsorted(ordered, intra, "right")
-    spread = float(np.sqrt((intra.var() + cross.var()) / 2))
-    low, high = np.quantile([np.quantile(x, (0.001, 0.999)) for x in (intra, cross)], (0, 1))
-    edges = np.histogram_bin_edges([], bins, (low, high))
-    densities = [np.histogram(x, edges)[0] / len(x) / np.diff(edges) for x in (intra, cross)]
-    return {
-        "edges": edges.tolist(),
-        "intra": densities[0].tolist(),
-        "cross": densities[1].tolist(),
-        "intra_mean": float(intra.mean()),
-        "intra_std": float(intra.std()),
-        "cross_mean": float(cross.mean()),
-        "cross_std": float(cross.std()),
-        "auc": float(below.mean() / 2 / len(cross)),
-        "d_prime": float(intra.mean() - cross.mean()) / spread if spread > 0 else 0.0,
-    }
-
-
-def _correlation(columns: Array) -> list[list[float]]:
-    """Correlations of columns, 0 with one that does not vary."""
-    centred = columns - columns.mean(0)
-    length = np.linalg.norm(centred, axis=0)
-    units = np.divide(centred, length, out=np.zeros_like(centred), where=length > 0)
-    found: list[list[float]] = (units.T @ units).round(9).tolist()
-    return found

@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 from likelyshot.evaluation.explore import explore
-from likelyshot.report.explore_page import explore_page, explore_summary, feature_chart, write_explore_page
+from likelyshot.report.explore_charts import feature_chart
+from likelyshot.report.explore_page import explore_page, explore_summary, write_explore_page
 from likelyshot.report.html import render_page
 
 PLOT = "document.querySelector('#histograms .plot')"
