@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import joblib
@@ -105,7 +106,7 @@ def expected_failures(estimator) -> dict[str, str]:
 
 
 def warns_as_it_should(test):
-    for message in ("row .* of X is all zeros", ".* needs non-negative features, and X has negative ones"):
+    for message in (".* of X are all zeros", ".* needs non-negative features, and X has negative ones"):
         test = pytest.mark.filterwarnings(f"ignore:{message}:UserWarning")(test)
     return test
 
@@ -520,7 +521,7 @@ def with_row(value, row=2):
 
 
 NEGATIVE = r"Negative values in data: \w+ models features as exponential and needs them non-negative, got .*rectify"
-ZEROS = r"row 2 of X is all zeros, 1 of 12 are: it has no direction.* drop such rows, or use normalise=False"
+ZEROS = r"1 of 12 rows of X are all zeros, first row 2: a zero row has no direction.* or use normalise=False"
 BAD = [
     (FewShotClassifier("mlll"), None, r"unknown method 'mlll': did you mean 'mll'\? Known: alpha_tim, baseline"),
     (FewShotClassifier(None), None, "unknown method None"),
@@ -554,7 +555,7 @@ BAD = [
         None,
         "unknown metric 'cosin' for the combined metric: did you mean 'cosine'",
     ),
-    (MLLClassifier(), (np.ones((3, 1)), [0, 1, 1]), r"1 feature\(s\) scaled to length one says nothing"),
+    (MLLClassifier(), (np.ones((3, 1)), [0, 1, 1]), r"1 feature\(s\) is not enough: a single feature carries no"),
     (MLLClassifier(), with_row(np.nan), "Input X contains NaN"),
     (MLLClassifier(), with_row(np.inf), "Input X contains infinity"),
     (MLLClassifier(), (np.ones((2, 3)), [0, 1, 1]), "inconsistent numbers of samples"),
@@ -571,14 +572,14 @@ BAD = [
     (
         MLLClassifier(),
         (np.ones((3, 2)), np.array(["a", 1, None], dtype=object)),
-        "expected labels all strings or all numbers, got some NoneType, int",
+        "expected labels that are all strings or all numbers, got some NoneType, int",
     ),
     (
         CombinedClassifier(),
         (np.eye(5) + 1, [0, 1, 2, 3, 4]),
-        r"takes 4 examples of classes that have two, got 0: .* give calibration=likelyshot\.calibrate\(",
+        r"needs 4 of them in classes that have at least two, got 0: .* pass calibration=likelyshot\.calibrate\(",
     ),
-    (CombinedClassifier(), (np.eye(4) + 1, [0, 0, 0, 1]), "takes 4 examples of classes that have two, got 3"),
+    (CombinedClassifier(), (np.eye(4) + 1, [0, 0, 0, 1]), "needs 4 of them in classes that have at least two, got 3"),
     (CombinedClassifier(), (np.ones((6, 3)), [0, 0, 0, 1, 1, 1]), "all scores of the calibration are equal"),
 ]
 
@@ -611,7 +612,7 @@ def test_bad_queries_are_refused(estimator):
         assert classifier.predict(-query).shape == (25,)
 
 
-SIGNED = r"Classifier needs non-negative features, and X has negative ones: they are split, without loss"
+SIGNED = r"Classifier needs non-negative features, and X has negative ones: features are split without loss"
 
 
 @pytest.mark.parametrize(
@@ -646,7 +647,7 @@ def test_zero_rows_have_no_direction_and_are_warned_of(estimator):
         assert np.isfinite(clone(estimator).fit(*with_row(0.0)).decision_function(query)).all()
     classifier = clone(estimator).fit(support, labels)
     holes = np.where(np.arange(25)[:, None] % 10 == 7, 0, query)
-    with pytest.warns(UserWarning, match="row 7 of X is all zeros, 2 of 25 are"):
+    with pytest.warns(UserWarning, match="2 of 25 rows of X are all zeros, first row 7"):
         assert np.isfinite(classifier.predict_proba(holes)).all()
 
 
@@ -669,6 +670,27 @@ def test_zero_rows_are_fine_without_normalisation():
     ):
         with pytest.warns(UserWarning, match=ZEROS):
             estimator.fit(support, labels)
+
+
+NONSENSE = [None, "nonsense", 3, -1.5, 10**400, float("nan"), [["x"]], {}, True, object()]
+
+
+@pytest.mark.parametrize("estimator", [*ALL[2:], FewShotClassifier("combined")], ids=lambda e: type(e).__name__)
+def test_parameters_without_meaning_are_refused_or_do_no_harm(estimator):
+    support, labels, query, _ = draw()
+    for key in estimator.get_params():
+        for value in NONSENSE:
+            classifier = clone(estimator).set_params(**{key: value})
+            with contextlib.suppress(InputError):
+                assert np.isfinite(classifier.fit(support, labels).predict_proba(query)).all()
+
+
+def test_normalise_of_a_function_of_ones_own_is_its_own():
+    def standardised(support, labels, query, *, n_ways, normalise=True):
+        return -torch.cdist(query, support)[:, :n_ways]
+
+    classifier = FewShotClassifier(standardised, temperature=1.0).fit([[0.0], [1.0]], ["a", "b"])
+    assert classifier.predict([[0.0], [0.9]]).tolist() == ["a", "b"]  # one feature, and a row of zeros
 
 
 def test_an_unknown_device_is_an_error():
@@ -759,5 +781,5 @@ def test_statistics_may_come_in_any_container():
 
 
 def test_labels_of_mixed_kinds_in_a_list_are_refused():
-    with pytest.raises(InputError, match="expected labels all strings or all numbers"):
+    with pytest.raises(InputError, match="expected labels that are all strings or all numbers"):
         FewShotClassifier().fit(draw()[0][:3], ["a", 1, None])

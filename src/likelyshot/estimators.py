@@ -1,12 +1,7 @@
 """The methods as scikit-learn classifiers: `fit` on the few labelled examples, `predict` the rest.
 
 Each class is a shell around a pure function of `likelyshot.methods`. numpy arrays, torch tensors, lists and
-pandas tables are welcome; what fits in float32 is computed in float32, all else in float64. Parameters:
-`lambda_max` bounds the rates 1 / prototype, `normalise` scales every row to length one first, `shrinkage` is a number
-of examples that look like the average class and join every class (try 1 where shots are few or differ), `temperature`
-divides the scores in `predict_proba`: a number, or "auto" to find it from the labelled examples
-(`likelyshot.confidence`). Where a method needs non-negative features and the labelled examples are signed, they and
-all that comes after are split into [relu(x), relu(-x)], with a warning; `rectified_` tells.
+pandas tables are welcome; what fits in float32 is computed in float32, all else in float64.
 """
 
 from __future__ import annotations
@@ -28,12 +23,12 @@ from likelyshot.confidence.temperature import is_transductive, support_temperatu
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.normalise import l2_normalise, rectify
 from likelyshot.functional.prototypes import class_means
-from likelyshot.functional.temperature import probabilities
+from likelyshot.functional.temperature import check_temperature, probabilities
 from likelyshot.machine import check_device
 from likelyshot.methods import METHODS, Method, facts_of
 from likelyshot.methods.binding import check_values, needs_of, parameters_of
-from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
-from likelyshot.methods.combined import score_columns
+from likelyshot.methods.calibration import METRICS, Calibration, check_metrics, fit_calibration
+from likelyshot.methods.combined import check_calibration, score_columns
 from likelyshot.methods.facts import STATISTICS, function_of, name_of
 from likelyshot.methods.inputs import check_non_negative
 
@@ -47,6 +42,7 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _name: str
     device: str = "cpu"
     temperature: float | str
+    normalise: bool
 
     def _method(self) -> Method:
         """Bind the method to its parameters."""
@@ -54,31 +50,42 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return functools.partial(method, **{key: getattr(self, key) for key in parameters_of(method)})
 
     def _metrics(self) -> Collection[str]:
+        """Name the methods that score the features."""
         return (self._name,)
 
-    def _normalises(self) -> bool:
-        keywords = parameters_of(self._method())
-        return bool(getattr(keywords.get("calibration"), "normalise", keywords.get("normalise", False)))
+    def _given_calibration(self) -> Calibration | None:
+        """Give the calibration that came from other data: its settings hold, and its features are not changed."""
+        return None
 
-    def _non_negative(self) -> Collection[str]:
+    def _non_negative(self) -> list[str]:
         """Name what has no answer for negative features."""
-        return [name for name in self._metrics() if name in METHODS and facts_of(METHODS[name]).non_negative]
-
-    def _may_rectify(self) -> bool:
-        """Whether features may be split in two; not where a calibration is of features as they are."""
-        return True
+        names = getattr(self._given_calibration(), "metrics", None) or self._metrics()
+        return [name for name in names if isinstance(name, str) and _needs_non_negative(name)]
 
     def _learn(self) -> None:
         """Estimate what the method needs beyond the support."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = bool(self._non_negative()) and not self._may_rectify()
+        tags.input_tags.positive_only = bool(self._given_calibration() and self._non_negative())
         tags.classifier_tags.poor_score = tags.input_tags.positive_only  # on its shifted blobs
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Keep the examples X (s, d) with their classes y (s,), and check that the method takes them."""
+        """Keep the labelled examples, and check that the method takes them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The feature vectors of the labelled examples.
+        y : array-like of shape (n_samples,)
+            Their classes, all strings or all numbers; at least two different ones.
+
+        Returns
+        -------
+        self : object
+            The fitted classifier.
+        """
         check_device(self.device)
         X, y = validate_data(self, _array(X), _labels(y))
         check_classification_targets(y)
@@ -86,10 +93,11 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             only = f"got only one class, {self.classes_.tolist()[0]!r}: add examples of another"
             raise InputError(f"few-shot classification needs at least two classes, {only}")
-        self.rectified_ = bool(self._non_negative()) and self._may_rectify() and bool((X < 0).any())
+        may_rectify = self._given_calibration() is None and bool(self._non_negative())
+        self.rectified_ = may_rectify and bool((X < 0).any())
         if self.rectified_:
             why = f"{type(self).__name__} needs non-negative features, and X has negative ones"
-            warnings.warn(f"{why}: they are split, without loss, into [relu(x), relu(-x)]", stacklevel=2)
+            warnings.warn(f"{why}: features are split without loss into [relu(x), relu(-x)]", stacklevel=2)
         self.support_ = self._checked(X).copy()
         self._learn()
         scores = self._scores(self.support_[:1])  # what the method refuses, it refuses here
@@ -99,21 +107,17 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Name the class with the highest score for every row of X."""
+        """Name the class with the highest score for every row of X (n_queries, n_features)."""
         winners = self._query_scores(X).argmax(-1)
         return np.asarray(self.classes_[winners])
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Give the method's scores (q, k), higher is better; of two classes the second's lead (q,)."""
+        """Give the method's scores (n_queries, n_classes), higher is better; of two classes the second's lead."""
         scores = self._query_scores(X)
         return scores if len(self.classes_) > 2 else scores[:, 1] - scores[:, 0]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Give softmax(scores / temperature), (q, k).
-
-        With temperature "auto", examples held out of the support say how far the scores can be trusted; see
-        `likelyshot.confidence`. `fit` finds it once, as `temperature_`. For a transductive method it depends on X.
-        """
+        """Give the probabilities softmax(scores / temperature), of shape (n_queries, n_classes)."""
         query = self._query(X)
         fixed = self.temperature != "auto" or not is_transductive(self._method())
         return self._probabilities(self._scores(query), self.temperature_ if fixed else self._temperature(query))
@@ -130,19 +134,22 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._checked(validate_data(self, _array(X), reset=False))
 
     def _checked(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Choose the precision, rectify as the support was, and refuse or warn of what has no score."""
+        """Choose the precision, rectify if the support was, and refuse or warn about rows that have no score."""
         X = X.astype(np.float32 if np.can_cast(X.dtype, np.float32) else np.float64, copy=False)
         if self.rectified_:
             X = np.asarray(rectify(_tensor(X, X.dtype)))
         for name in self._non_negative():
             check_non_negative(name, _tensor(X, X.dtype), who=f"Negative values in data: {type(self).__name__}")
-        if not self._normalises():
+        if not (self._given_calibration() or self).normalise:
             return X
-        if X.shape[1] == 1:
-            raise InputError("1 feature(s) scaled to length one says nothing: give more, or normalise=False")
+        if X.shape[1] == 1:  # the number of features first, as scikit-learn's checks want it
+            only = "1 feature(s) is not enough: a single feature carries no information once normalised"
+            raise InputError(f"{only}: pass more features, or use normalise=False")
         if len(zero := np.flatnonzero(~X.any(axis=1))):
-            advice = "it has no direction, so that its class is a guess: drop such rows, or use normalise=False"
-            warnings.warn(f"row {zero[0]} of X is all zeros, {len(zero)} of {len(X)} are: {advice}", stacklevel=3)
+            advice = "a zero row has no direction, so its class is a guess: drop such rows, or use normalise=False"
+            warnings.warn(
+                f"{len(zero)} of {len(X)} rows of X are all zeros, first row {zero[0]}: {advice}", stacklevel=3
+            )
         return X
 
     def _scores(self, query: NDArray[Any]) -> NDArray[Any]:
@@ -160,11 +167,8 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             support, labels, pile = self._inputs(self.support_[:0] if query is None else query)
             with torch.no_grad():
                 return support_temperature(self._method(), support, labels, len(self.classes_), query=pile)
-        try:
-            return float(self.temperature)
-        except (TypeError, ValueError):
-            wrong = f"got {self.temperature!r}"
-            raise InputError(f'temperature must be a positive finite number or "auto", {wrong}: try "auto"') from None
+        check_temperature(self.temperature, 'or use "auto"')
+        return float(self.temperature)
 
     def _probabilities(self, scores: NDArray[Any], temperature: float) -> NDArray[np.float64]:
         return np.asarray(probabilities(torch.from_numpy(scores), temperature).numpy())
@@ -172,11 +176,45 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class FewShotClassifier(_MethodClassifier):
-    """Any method by its name in `likelyshot.methods.METHODS`, or any function that is called like one.
+    """Classify by any method of this package, or by a function of your own that is called like one.
 
-    `params` holds keyword parameters and statistics, as in `{"lambda_max": 80.0}` or `{"base_mean": mean}`;
-    `device` is as torch names it. If the method is transductive, the X of `predict` is one query set.
+    With a transductive method, the `X` of `predict`, `predict_proba`, `decision_function` and `score` is one query
+    set: what a row gets depends on all rows of that `X`.
 
+    Parameters
+    ----------
+    method : str or callable, default="mll"
+        A name in `likelyshot.methods.METHODS`, or a function `(support, labels, query, *, n_ways, ...) -> scores`.
+    params : dict or None, default=None
+        Keyword parameters of the method, and the statistics that it needs, as in `{"lambda_max": 80.0}` or
+        `{"base_mean": mean}`; `likelyshot list METHOD` describes them.
+    temperature : float or "auto", default="auto"
+        What scores are divided by in `predict_proba`. "auto" finds it from the labelled examples: some of them are
+        held out and show how far the scores can be trusted (`likelyshot.confidence`).
+    device : str, default="cpu"
+        Where to compute, as torch names it: "cpu", "cuda", "cuda:1", "mps".
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    support_ : ndarray of shape (n_samples, n_features_in_) or (n_samples, 2 * n_features_in_)
+        The labelled examples, split in two if `rectified_`.
+    labels_ : ndarray of shape (n_samples,)
+        The class of every labelled example, as a position in `classes_`.
+    rectified_ : bool
+        Whether features are split into [relu(x), relu(-x)], because the method needs non-negative features and
+        the labelled examples are signed.
+    temperature_ : float
+        The temperature of `predict_proba`. Found by `fit`, or the number given; absent with "auto" and a
+        transductive method, where every `X` has its own.
+    n_features_in_ : int
+        The number of features that `fit` saw.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, if `X` was a table whose column names are all strings.
+
+    Examples
+    --------
     >>> FewShotClassifier("cosine").fit([[3, 4], [4, 3]], ["high", "wide"]).predict([[6, 8.5]]).tolist()
     ['high']
     """
@@ -199,7 +237,8 @@ class FewShotClassifier(_MethodClassifier):
             if params.get(key) is None:
                 how = STATISTICS[key].python if key in STATISTICS else "it has no default"
                 raise InputError(f"{name} needs {key} in params: {how}")
-        _check_calibration(params.get("calibration"))
+        if "calibration" in params:
+            check_calibration(params["calibration"])
         check_values(name, parameters_of(method), params)
         arrays = [key for key, v in params.items() if isinstance(v, list) or (hasattr(v, "__array__") and np.ndim(v))]
         arrays += [key for key in needs if key != "calibration"]
@@ -207,16 +246,19 @@ class FewShotClassifier(_MethodClassifier):
 
     def _given(self) -> dict[str, Any]:
         if not isinstance(self.params or {}, Mapping):
-            raise InputError(f"expected params as a dictionary of names and values, got {self.params!r}: try None")
+            raise InputError(f"expected params as a dictionary of names and values, got {self.params!r}: pass one")
         return dict(self.params or {})
 
-    def _may_rectify(self) -> bool:
-        return "calibration" not in self._given()
+    @property
+    def normalise(self) -> bool:  # type: ignore[override]
+        """Whether the method scales every row to unit length; what a parameter of your own function means is yours."""
+        return bool(self._metrics() and parameters_of(self._method()).get("normalise", False))
+
+    def _given_calibration(self) -> Calibration | None:
+        calibration = self._given().get("calibration")
+        return calibration if isinstance(calibration, Calibration) else None
 
     def _metrics(self) -> Collection[str]:
-        calibration = self._given().get("calibration")
-        if isinstance(calibration, Calibration):
-            return calibration.metrics
         if not callable(self.method):
             return (self.method,)
         return [name for name, ours in METHODS.items() if ours is function_of(self.method)]
@@ -224,8 +266,44 @@ class FewShotClassifier(_MethodClassifier):
 
 @dataclass(eq=False, repr=False)
 class MLLClassifier(_MethodClassifier):
-    """Maximum log-likelihood of exponential features (`likelyshot.methods.mll`), every row on its own.
+    """Classify by the maximum log-likelihood of exponential features (`likelyshot.methods.mll`).
 
+    Every row of `X` is classified on its own.
+
+    Parameters
+    ----------
+    lambda_max : float, default=40.0
+        The upper bound of the rates 1 / prototype. Without it, a feature that is zero in all examples of a class
+        would rule that class out. The paper's 40 suits rows of unit length.
+    normalise : bool, default=True
+        Whether to scale every row to unit length first.
+    shrinkage : float, default=0.0
+        The number of imaginary examples that look like the average class and join every class. Try 1 where shots
+        are few or differ between classes; the paper has none.
+    temperature : float or "auto", default="auto"
+        What scores are divided by in `predict_proba`. "auto" finds it from the labelled examples: some of them are
+        held out and show how far the scores can be trusted (`likelyshot.confidence`).
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    support_ : ndarray of shape (n_samples, n_features_in_) or (n_samples, 2 * n_features_in_)
+        The labelled examples, split in two if `rectified_`.
+    labels_ : ndarray of shape (n_samples,)
+        The class of every labelled example, as a position in `classes_`.
+    rectified_ : bool
+        Whether features are split into [relu(x), relu(-x)], because the method needs non-negative features and
+        the labelled examples are signed.
+    temperature_ : float
+        The temperature of `predict_proba`. Found by `fit`, or the number given.
+    n_features_in_ : int
+        The number of features that `fit` saw.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, if `X` was a table whose column names are all strings.
+
+    Examples
+    --------
     >>> MLLClassifier().fit([[3, 4], [4, 3]], ["high", "wide"]).predict([[6, 8.5]]).tolist()
     ['high']
     """
@@ -239,12 +317,50 @@ class MLLClassifier(_MethodClassifier):
 
 @dataclass(eq=False, repr=False)
 class TransductiveMLLClassifier(_MethodClassifier):
-    """Maximum log-likelihood whose prototypes follow the queries (`likelyshot.methods.mll_transductive`).
+    """Classify by maximum log-likelihood with prototypes that follow the queries.
 
-    The X of `predict`, `predict_proba`, `decision_function` and `score` is one query set: what a row gets
-    depends on all rows of that X, so give all that is to be classified at once; their order does not matter.
-    `iterations` updates move a prototype by the fraction `eta` to its queries; 0 are `MLLClassifier`.
+    The method is `likelyshot.methods.mll_transductive`. The `X` of `predict`, `predict_proba`, `decision_function` and
+    `score` is one query set: what a row gets depends on all rows of that `X`. So pass everything that you want to
+    classify at once; the order of the rows does not matter.
 
+    Parameters
+    ----------
+    lambda_max : float, default=40.0
+        The upper bound of the rates 1 / prototype. Without it, a feature that is zero in all examples of a class
+        would rule that class out. The paper's 40 suits rows of unit length.
+    iterations : int, default=10
+        The number of updates of the prototypes; 0 gives the scores of `MLLClassifier`.
+    eta : float, default=0.5
+        How far an update moves a prototype towards its queries, from 0 to 1.
+    normalise : bool, default=True
+        Whether to scale every row to unit length first.
+    shrinkage : float, default=0.0
+        The number of imaginary examples that look like the average class and join every class. Try 1 where shots
+        are few or differ between classes; the paper has none.
+    temperature : float or "auto", default="auto"
+        What scores are divided by in `predict_proba`. "auto" finds it from the labelled examples: some of them are
+        held out and show how far the scores can be trusted (`likelyshot.confidence`).
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    support_ : ndarray of shape (n_samples, n_features_in_) or (n_samples, 2 * n_features_in_)
+        The labelled examples, split in two if `rectified_`.
+    labels_ : ndarray of shape (n_samples,)
+        The class of every labelled example, as a position in `classes_`.
+    rectified_ : bool
+        Whether features are split into [relu(x), relu(-x)], because the method needs non-negative features and
+        the labelled examples are signed.
+    temperature_ : float
+        The temperature of `predict_proba`. The number given; absent with "auto", where every `X` has its own.
+    n_features_in_ : int
+        The number of features that `fit` saw.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, if `X` was a table whose column names are all strings.
+
+    Examples
+    --------
     >>> classifier = TransductiveMLLClassifier().fit([[3, 4], [4, 3]], ["high", "wide"])
     >>> classifier.predict([[6, 8.5], [3, 4.1], [3, 2]]).tolist()
     ['high', 'high', 'wide']
@@ -261,14 +377,53 @@ class TransductiveMLLClassifier(_MethodClassifier):
 
 @dataclass(eq=False, repr=False)
 class CombinedClassifier(_MethodClassifier):
-    """One to three metrics through their joint Gaussians (`likelyshot.methods.combined`).
+    """Classify by one to three metrics together, through the joint Gaussians of their scores.
 
-    A `calibration` by `likelyshot.calibrate` must fit the ways, shots (examples / classes) and dimension; its
-    metrics, lambda_max and normalise then hold instead of those given here. Without one, `fit` makes one from
-    the support: every example of a class with two or more is scored against its class without it (right
-    pairs) and against the others (wrong pairs). Its class then lacks a shot that it has at prediction and
-    looks less compact than it is: calibrate on validation tasks if you have any.
+    The method is `likelyshot.methods.combined`. Without a `calibration`, `fit` makes one from the labelled examples:
+    it scores every example of a class with two or more against its own class without that example (right pairs) and
+    against the other classes (wrong pairs). A class then has one shot less than it has at prediction, and looks less
+    compact than it is: calibrate on validation tasks if you have any.
 
+    Parameters
+    ----------
+    calibration : Calibration or None, default=None
+        What `likelyshot.calibrate` made from validation tasks of the same number of classes, shots (examples per
+        class) and features. Its metrics, lambda_max and normalise then replace those given here.
+    metrics : sequence of str, default=("euclidean", "cosine", "mll")
+        The metrics to combine, one to three of these.
+    rule : str, default="youden"
+        The index that decides: "youden", "closest" or "concordance", see `likelyshot.methods.combined.RULES`.
+    lambda_max : float, default=40.0
+        The upper bound of the rates 1 / prototype. Without it, a feature that is zero in all examples of a class
+        would rule that class out. The paper's 40 suits rows of unit length.
+    normalise : bool, default=True
+        Whether to scale every row to unit length first.
+    temperature : float or "auto", default="auto"
+        What scores are divided by in `predict_proba`. "auto" finds it from the labelled examples: some of them are
+        held out and show how far the scores can be trusted (`likelyshot.confidence`).
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    support_ : ndarray of shape (n_samples, n_features_in_) or (n_samples, 2 * n_features_in_)
+        The labelled examples, split in two if `rectified_`.
+    labels_ : ndarray of shape (n_samples,)
+        The class of every labelled example, as a position in `classes_`.
+    rectified_ : bool
+        Whether features are split into [relu(x), relu(-x)], because the method needs non-negative features and
+        the labelled examples are signed.
+    temperature_ : float
+        The temperature of `predict_proba`. Found by `fit`, or the number given.
+    calibration_ : Calibration
+        The calibration given, or the one that `fit` made.
+    n_features_in_ : int
+        The number of features that `fit` saw.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, if `X` was a table whose column names are all strings.
+
+    Examples
+    --------
     >>> support, labels = [[3, 4], [3, 4.2], [3, 5], [4, 3], [4.2, 3], [4, 2]], ["high"] * 3 + ["wide"] * 3
     >>> CombinedClassifier(metrics=("cosine", "mll")).fit(support, labels).predict([[6, 8.5]]).tolist()
     ['high']
@@ -284,26 +439,29 @@ class CombinedClassifier(_MethodClassifier):
     def _method(self) -> Method:
         return functools.partial(METHODS["combined"], calibration=self.calibration_, rule=self.rule)
 
-    def _may_rectify(self) -> bool:
-        return self.calibration is None
-
     def _metrics(self) -> Collection[str]:
-        return getattr(self.calibration, "metrics", self.metrics)
+        return self.metrics if isinstance(self.metrics, list | tuple) else ()
 
-    def _normalises(self) -> bool:
-        return bool(getattr(_check_calibration(self.calibration), "normalise", self.normalise))
+    def _given_calibration(self) -> Calibration | None:
+        return self.calibration if isinstance(self.calibration, Calibration) else None
 
     def _learn(self) -> None:
+        if self.calibration is not None:
+            check_calibration(self.calibration)
         self.calibration_ = self._leave_one_out() if self.calibration is None else self.calibration
 
     def _leave_one_out(self) -> Calibration:
         x, y = _tensor(self.support_, np.float64), _tensor(self.labels_, np.int64)
-        ways, n = len(self.classes_), len(self.metrics)
+        if not isinstance(self.metrics, list | tuple):
+            raise InputError(f"expected metrics as a list of names, got {self.metrics!r}: choose from {METRICS}")
+        ways, n = len(self.classes_), len(check_metrics(self.metrics))
         shots = y.bincount()[y].unsqueeze(-1)  # (s, 1)
         used = (shots > 1).flatten()  # (s,)
         if (count := int(used.sum())) <= n:
-            least = f"takes {n + 1} examples of classes that have two, got {count}: label more"
-            raise InputError(f"leave-one-out {least}, or give calibration={STATISTICS['calibration'].python}")
+            raise InputError(
+                f"calibrating on the labelled examples needs {n + 1} of them in classes that have at least two, got "
+                f"{count}: label more, or pass calibration={STATISTICS['calibration'].python}"
+            )
         x = l2_normalise(x) if self.normalise else x
         kind: dict[str, Any] = {"metrics": self.metrics, "lambda_max": self.lambda_max, "normalise": False}
         columns = score_columns(x, y, x, n_ways=ways, **kind)  # (s, k, n)
@@ -313,6 +471,10 @@ class CombinedClassifier(_MethodClassifier):
         columns[torch.arange(len(y)), y] = own[:, 0, 0]
         kind |= {"normalise": self.normalise, "shots": len(y) / ways, "dims": (x.shape[-1],) * n}
         return fit_calibration(columns[used], y[used], **kind)
+
+
+def _needs_non_negative(name: str) -> bool:
+    return name in METHODS and bool(facts_of(METHODS[name]).non_negative)
 
 
 def _array(values: Any) -> Any:
@@ -330,7 +492,8 @@ def _labels(y: Any) -> Any:
     if (plain := np.array(list(y))).dtype.kind in "biuf":
         return plain
     if kinds := {type(label).__name__ for label in np.ravel(y)} - {"str", "str_"}:
-        raise InputError(f"expected labels all strings or all numbers, got some {', '.join(sorted(kinds))}")
+        mixed = ", ".join(sorted(kinds))
+        raise InputError(f"expected labels that are all strings or all numbers, got some {mixed}: convert them")
     return y
 
 
@@ -348,10 +511,3 @@ def _numbers(key: str, value: Any) -> torch.Tensor:
         how = STATISTICS[key].python if key in STATISTICS else "give an array"
         raise InputError(f"expected {key} in params as numbers, got {value!r}: {how}")
     return torch.tensor(value if isinstance(value, list) else array)
-
-
-def _check_calibration(calibration: Any) -> Calibration | None:
-    if not isinstance(calibration, Calibration | None):
-        how = f"make one with {STATISTICS['calibration'].python}, or likelyshot.Calibration.load(path)"
-        raise InputError(f"expected a likelyshot.Calibration, got {type(calibration).__name__}: {how}")
-    return calibration

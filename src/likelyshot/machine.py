@@ -32,7 +32,7 @@ def check_device(device: str) -> str:
 
     try:
         torch.zeros(1, device=device).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError, ImportError, AttributeError):
+    except (RuntimeError, AssertionError, ImportError, AttributeError, TypeError, ValueError, OverflowError):
         raise InputError(f"device {device!r} is not available on this machine: use cpu (--device cpu)") from None
     return device
 
