@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from likelyshot import Balanced, Base, Features, InputError, calibrate, evaluate, sample_tasks
-from likelyshot.evaluation.run import Job, Network, Networks, run, work
+from likelyshot.data import features as module
+from likelyshot.evaluation.run import Job, Network, Networks, read_base, read_networks, run, work
 from likelyshot.methods import METHODS
 
 
@@ -111,3 +113,43 @@ def test_networks_that_do_not_fit_are_refused(features):
             Networks([member, member, Network(other)])
         with pytest.raises(InputError, match="same images in the same order"):
             Networks([Network(features, held) for held in (features, features, other)])
+
+
+@pytest.fixture
+def file(features, validation, tmp_path):
+    """A features file with all three splits."""
+    tensors = {}
+    for split, part in (("train", validation), ("val", validation), ("test", features)):
+        tensors |= {f"{split}.features": part.vectors.clone(), f"{split}.labels": part.labels.clone()}
+    save_file(tensors, tmp_path / "f.safetensors")
+    return tmp_path / "f.safetensors"
+
+
+def test_a_features_file_is_opened_once(file, monkeypatch):
+    opened = []
+    real = module.open_features
+    monkeypatch.setattr(module, "open_features", lambda path, **how: opened.append(path) or real(path, **how))
+    networks = read_networks([file], methods=["mll", "simpleshot"])
+    assert opened == [file]
+    [member] = networks.members
+    assert [member.features.source["split"], member.validation.source["split"]] == ["test", "val"]
+    assert member.base.mean.shape == (12,)
+
+
+def test_what_is_tested_serves_for_nothing_else(file):
+    for split, validation, base in (("test", True, True), ("val", False, True), ("train", True, False)):
+        [member] = read_networks([file], split=split, methods=["simpleshot"]).members
+        assert (member.validation is not None, member.base is not None) == (validation, base)
+        [member] = read_networks([file], split=split, methods=["simpleshot"], val=[file], base=file).members
+        assert None not in (member.validation, member.base)  # asked for
+
+
+def test_base_features_are_those_of_the_base_classes(features, validation, file, tmp_path):
+    assert read_base(file).mean.allclose(validation.vectors.mean(0))
+    assert read_base(features.save(tmp_path / "one.safetensors")).mean.allclose(features.vectors.mean(0))
+    assert read_base(file, rectify=True).mean.shape == (24,)
+    tensors = {f"{split}.features": features.vectors.clone() for split in ("val", "test")}
+    tensors |= {f"{split}.labels": features.labels.clone() for split in ("val", "test")}
+    save_file(tensors, tmp_path / "none.safetensors")
+    with pytest.raises(InputError, match="it has the splits test, val: call the split of the base classes train"):
+        read_base(tmp_path / "none.safetensors")

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print."""
+"""The command line: every command parses, calls and prints."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def main() -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         sys.stdout = None  # what is left in its buffer cannot be written either
-        typer.echo(f"likelyshot: cannot write all of the output ({error.strerror}): make room for it", err=True)
+        typer.echo(f"likelyshot: cannot write all of the output ({error.strerror}): free some space", err=True)
         sys.exit(2)
 
 
@@ -59,19 +59,19 @@ def spread(arguments: Sequence[str]) -> list[str]:
     >>> spread(["evaluate", "F", "--method", "mll", "cosine", "--shots", "1", "5", "--json"])
     ['evaluate', 'F', '--method', 'mll', '--method', 'cosine', '--shots', '1', '--shots', '5', '--json']
     """
-    spreaded: list[str] = []
+    spread_out: list[str] = []
     option, given = "", False
     for argument in arguments:
         if argument.startswith("-") and not argument[1:].isdigit():
             option, given = (argument, False) if argument in SEVERAL else ("", False)
         elif option and given and not _is_path(argument):
-            spreaded.append(option)
+            spread_out.append(option)
         elif option and given:
             option = ""
         else:
             given = True
-        spreaded.append(argument)
-    return spreaded
+        spread_out.append(argument)
+    return spread_out
 
 
 def _is_path(argument: str) -> bool:
@@ -83,7 +83,7 @@ def _is_path(argument: str) -> bool:
 
 @app.callback(invoke_without_command=True)
 def version(
-    show: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+    show: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
 ) -> None:
     """Few-shot classification by likelihood."""
     if show:

@@ -1,4 +1,4 @@
-"""What commands show while and after they run."""
+"""What commands print while they run and afterwards."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def running(as_json: bool) -> Iterator[tuple[Console, Start]]:
         with _interruptible() as check, bar:
             yield console(as_json), start
     except KeyboardInterrupt:
-        typer.echo("likelyshot: stopped; every file that was written is whole", err=True)
+        typer.echo("likelyshot: stopped; all files that were written are complete", err=True)
         sys.exit(130)
 
 

@@ -64,7 +64,7 @@ def evaluate(
     rectify: RectifyOption = False,
     overlap: OverlapOption = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder for the results as JSON, and report.html.")
+        Path | None, typer.Option("--output", "-o", help="Folder to write the results (JSON) and report.html to.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

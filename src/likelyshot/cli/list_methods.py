@@ -11,10 +11,12 @@ from likelyshot.cli.options import JsonOption
 
 
 def list_methods(
-    method: Annotated[str | None, typer.Argument(help="One method, to read all about it.", show_default=False)] = None,
+    method: Annotated[
+        str | None, typer.Argument(help="A method, to show everything about it.", show_default=False)
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The methods: what each does, needs and comes from.
+    """List the methods: what each does, what it needs and its paper.
 
     For example:
 

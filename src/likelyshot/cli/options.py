@@ -18,45 +18,69 @@ class Plan(str, Enum):
 
 #: How the names of features files end.
 SUFFIXES = (".safetensors", ".npz", ".npy", ".csv", ".tsv", ".parquet", ".pkl", ".pickle", ".plk", ".pt", ".pth")
-KINDS = "Features: .safetensors, .npz, .npy, .csv, .tsv, .parquet, .pkl or .pt"
+KINDS = "Features file: .safetensors, .npz, .npy, .csv, .tsv, .parquet, .pkl or .pt"
 FeaturesArgument = Annotated[
-    Path | None, typer.Argument(help=f"{KINDS}. Without it, the packaged ones of MLL.", show_default=False)
+    Path | None, typer.Argument(help=f"{KINDS}. Default: the packaged features.", show_default=False)
 ]
 NetworksArgument = Annotated[
     list[Path] | None,
     typer.Argument(
-        help=f"{KINDS}; or three files, of the networks for euclidean, cosine and mll. Without any, the packaged ones.",
+        help=f"{KINDS}. Or three files, made by networks trained with euclidean, cosine and mll. Default: the packaged "
+        "features.",
         show_default=False,
     ),
 ]
-MethodOption = Annotated[list[str], typer.Option("--method", "-m", help="Methods, or 'all'; see likelyshot list.")]
-WaysOption = Annotated[int, typer.Option(help="Classes per task.")]
-ShotsOption = Annotated[list[int], typer.Option(help="Labelled examples per class; several make several tables.")]
-QueryOption = Annotated[Plan, typer.Option("--query", help="Imbalanced (dirichlet) or balanced queries.")]
-AlphaOption = Annotated[float, typer.Option(help="Concentration of the Dirichlet distribution: lower, less balanced.")]
-TotalOption = Annotated[int, typer.Option(help="Queries per task, dirichlet.")]
-PerClassOption = Annotated[int, typer.Option(help="Queries per class, balanced.")]
+MethodOption = Annotated[
+    list[str], typer.Option("--method", "-m", help="One or more methods, or 'all'; likelyshot list shows them.")
+]
+WaysOption = Annotated[int, typer.Option(help="Number of classes per task.")]
+ShotsOption = Annotated[
+    list[int], typer.Option(help="Number of labelled examples per class; one table for each number.")
+]
+QueryOption = Annotated[
+    Plan, typer.Option("--query", help="How many queries each class has: different numbers (dirichlet) or the same.")
+]
+AlphaOption = Annotated[float, typer.Option(help="With dirichlet: the lower, the less balanced.")]
+TotalOption = Annotated[int, typer.Option(help="With dirichlet: number of queries per task.")]
+PerClassOption = Annotated[int, typer.Option(help="With balanced: number of queries per class.")]
 TasksOption = Annotated[int, typer.Option("--tasks", "-n", help="Number of tasks.")]
-SeedOption = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Random seed: the same seed gives the same tasks.")]
-DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps ...")]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed: the same seed gives the same tasks.")]
+DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps, ...")]
 ParamOption = Annotated[
     list[str] | None,
-    typer.Option("--param", "-p", help="NAME=VALUE, for every method that has it; METHOD.NAME=VALUE for one."),
+    typer.Option("--param", "-p", help="NAME=VALUE for every method that has it, or METHOD.NAME=VALUE for one."),
 ]
-SplitOption = Annotated[str | None, typer.Option(help="Split of the features file to draw tasks from.")]
-LabelsOption = Annotated[Path | None, typer.Option(help="Labels of a .npy file: .npy, or text with one a line.")]
+SplitOption = Annotated[
+    str | None, typer.Option(help="Split of the features file to draw tasks from. Default: test, or the only one.")
+]
+LabelsOption = Annotated[
+    Path | None, typer.Option(help="File with the labels, if the features have none: .npy, or text with one per line.")
+]
 ValOption = Annotated[
     list[Path] | None,
-    typer.Option(help="Validation features, for combined; repeat it for several networks. Default: split val."),
+    typer.Option(
+        help="Validation features: combined is calibrated and temperatures are fitted on them. Once for each features "
+        "file. Default: the split val, unless it is tested."
+    ),
 ]
 BaseOption = Annotated[
-    Path | None, typer.Option(help="Base features, for methods that centre on them. Default: the file's split train.")
+    Path | None,
+    typer.Option(
+        help="Base features, for methods that need their mean or covariance. Default: the split train, unless it is "
+        "tested."
+    ),
 ]
-CalibrationOption = Annotated[Path | None, typer.Option(help="A saved calibration, for combined.")]
-NormaliseOption = Annotated[bool, typer.Option("--normalise/--no-normalise", help="L2-normalise the features first.")]
-RectifyOption = Annotated[bool, typer.Option("--rectify", help="Split signed features into [relu(x), relu(-x)].")]
+CalibrationOption = Annotated[Path | None, typer.Option(help="Calibration that evaluate -o wrote, for combined.")]
+NormaliseOption = Annotated[
+    bool, typer.Option("--normalise/--no-normalise", help="Scale feature vectors to length one, where methods allow.")
+]
+RectifyOption = Annotated[
+    bool, typer.Option("--rectify", help="Split signed features x into [relu(x), relu(-x)], which are not negative.")
+]
 OverlapOption = Annotated[
     bool,
-    typer.Option("--overlap", help="Legacy: draw queries that may repeat the support, as older code does."),
+    typer.Option("--overlap", help="Let queries repeat labelled examples, to compare with older code that does."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, all else on error.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document to stdout; everything else goes to stderr.")
+]

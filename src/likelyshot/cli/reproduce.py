@@ -14,21 +14,28 @@ from likelyshot.cli.options import DeviceOption, JsonOption, SeedOption, TasksOp
 
 
 def reproduce(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results.")] = Path("results/reproduce"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the results to.")] = Path(
+        "results/reproduce"
+    ),
     tasks: TasksOption = 10_000,
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
     full: Annotated[
-        bool, typer.Option("--full", help="Every method, at four degrees of imbalance: over half an hour on two cores.")
+        bool,
+        typer.Option(
+            "--full", help="Evaluate every method at four degrees of imbalance. Takes over half an hour on two cores."
+        ),
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Compute finished cells anew.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Compute everything again, even cells that are finished.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """The paper's tables on the packaged features.
+    """Fill the tables of the paper, on the packaged features.
 
-    Chooses lambda_max on the validation classes, then evaluates every metric on 10,000 balanced and 10,000 imbalanced
-    tasks of the test classes, and the rivals that are quick; with --full all of them, slow ones on 1,000 tasks.
-    Stopped with Ctrl-C, it continues from the finished cells.
+    Chooses lambda_max on the validation classes. Then evaluates the metrics on 10,000 balanced and 10,000 imbalanced
+    tasks of the test classes, together with the methods that are quick. --full evaluates all methods, slow ones on
+    1,000 tasks. After Ctrl-C, the same command continues with the cells that are missing.
 
     For example:
 

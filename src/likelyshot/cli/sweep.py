@@ -36,12 +36,16 @@ from likelyshot.errors import InputError
 
 def sweep(
     features: NetworksArgument = None,
-    method: Annotated[str, typer.Option("--method", "-m", help="The method to study.")] = "mll",
+    method: Annotated[str, typer.Option("--method", "-m", help="The method.")] = "mll",
     grid: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=FIRST:LAST:STEP or NAME=A,B,C; one or two. Default: lambda_max, 10 to 100 by 10."),
+        typer.Option(
+            help="One or two parameters, as NAME=FIRST:LAST:STEP or NAME=A,B,C. Default: lambda_max=10:100:10."
+        ),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Split to draw tasks from. Default: val, if there is one.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of the features file to draw tasks from. Default: val, if there is one.")
+    ] = None,
     ways: WaysOption = 5,
     shots: ShotsOption = [1, 5],  # noqa: B006
     query: QueryOption = Plan.balanced,
@@ -58,12 +62,12 @@ def sweep(
     normalise: NormaliseOption = True,
     rectify: RectifyOption = False,
     overlap: OverlapOption = False,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for sweep.json and sweep.svg.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write sweep.json and sweep.svg to.")] = Path(
         "results/sweep"
     ),
     as_json: JsonOption = False,
 ) -> None:
-    """A method's accuracy over a grid of its parameters, as a table, JSON and a plot.
+    """Evaluate a method over a grid of its parameters, and plot its accuracy.
 
     For example:
 
@@ -73,7 +77,6 @@ def sweep(
     """
     with running(as_json) as (screen, start):
         from likelyshot.cli.tables import sweep_table
-        from likelyshot.data.features import splits
         from likelyshot.data.files import output_folder
         from likelyshot.data.tasks import Balanced, Dirichlet
         from likelyshot.evaluation.run import read_networks
@@ -92,7 +95,8 @@ def sweep(
         params = parse_params([name], param or [], normalise)[name]
         networks = read_networks(
             features or [],
-            split=split or ("val" if not features or "val" in splits(features[0]) else None),
+            split=split,
+            prefer="val",
             labels=labels,
             rectify=rectify,
             val=val or [],

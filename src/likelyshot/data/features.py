@@ -99,16 +99,7 @@ class Features:
             labels: Labels to use instead of those in the file: an array, or a file (npy, or text with one label per
                 line).
         """
-        path = Path(path)
-        with reading(path):
-            parts = open_features(path).parts
-            name = choose_split(split, parts)
-            part = parts[name]()
-            given: Any = part.labels if labels is None else labels
-            if given is None:
-                raise InputError(f"expected {part.expected}, but found no labels: add them, or give labels=")
-            source = {**part.source, **({"split": name} if name else {}), "file": unicode(path.name)}
-            return cls.from_arrays(part.vectors, read_labels(given), classes=part.classes, source=source)
+        return FeaturesFile(path).read(split, labels)
 
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file, whole or not at all."""
@@ -145,8 +136,46 @@ class Features:
 
 def splits(path: str | Path) -> tuple[str, ...]:
     """Name the splits of a file, none if it is a single set."""
-    with reading(Path(path)):
-        return tuple(name for name in open_features(Path(path)).parts if name)
+    return FeaturesFile(path).splits
+
+
+class FeaturesFile:
+    """A file of features, opened once for all that is read from it.
+
+    Args:
+        path: A file as in `Features.load`.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        with reading(self.path):
+            self._opened = open_features(self.path)
+        self.splits = tuple(name for name in self._opened.parts if name)  # none if it is a single set
+
+    def read(self, split: str | None = None, labels: str | Path | ArrayLike | None = None) -> Features:
+        """Read the features of a split; the arguments are as in `Features.load`."""
+        with reading(self.path):
+            name = choose_split(split, self._opened.parts)
+            part = self._opened.parts[name]()
+            given: Any = part.labels if labels is None else labels
+            if given is None:
+                raise InputError(f"expected {part.expected}, but found no labels: add them, or give labels=")
+            source = {**part.source, **({"split": name} if name else {}), "file": unicode(self.path.name)}
+            return Features.from_arrays(part.vectors, read_labels(given), classes=part.classes, source=source)
+
+    def base(self, *, rectify: bool = False) -> Base | None:
+        """Read or compute the statistics of base classes; see `Base.load`."""
+        for split in ("train", "base"):
+            stored = {role: read for (where, role), read in self._opened.stored.items() if where == split}
+            if "mean" in stored and not rectify:
+                with reading(self.path):
+                    within = float_tensor(stored["within"]()).float() if "within" in stored else None
+                    return Base(float_tensor(stored["mean"]()).float(), within)
+        split = next((split for split in ("train", "base") if split in self.splits), "")
+        if not split:
+            return None
+        features = self.read(split)
+        return Base.of(features.rectified() if rectify else features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,16 +220,4 @@ class Base:
             path: A file of features.
             rectify: Whether to compute those of rectified features, even if there are stored ones, which are not.
         """
-        path = Path(path)
-        with reading(path):
-            file = open_features(path)
-            for split in ("train", "base"):
-                stored = {role: read for (where, role), read in file.stored.items() if where == split and not rectify}
-                if "mean" in stored:
-                    within = float_tensor(stored["within"]()).float() if "within" in stored else None
-                    return cls(float_tensor(stored["mean"]()).float(), within)
-            base = next((split for split in ("train", "base") if split in file.parts), None)
-        if base is None:
-            return None
-        features = Features.load(path, split=base)
-        return cls.of(features.rectified() if rectify else features)
+        return FeaturesFile(path).base(rectify=rectify)

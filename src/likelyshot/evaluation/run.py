@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from likelyshot.data.containers import write_document
-from likelyshot.data.features import Base, Features, splits
+from likelyshot.data.features import Base, Features, FeaturesFile
 from likelyshot.data.packaged import NETWORKS
 from likelyshot.data.results import Result, environment
 from likelyshot.data.tasks import Balanced, Plan, Tasks, plan_from, sample_tasks
@@ -301,35 +301,38 @@ def _short_digest(value: Any) -> str:
 
 
 def read_features(
-    path: Path, *, split: str | None = None, labels: Path | None = None, rectify: bool = False
+    file: FeaturesFile | Path, *, split: str | None = None, labels: Path | None = None, rectify: bool = False
 ) -> Features:
     """Read features; with `rectify`, split signed ones into [relu(x), relu(-x)]."""
-    features = Features.load(path, split=split, labels=labels)
+    features = (FeaturesFile(file) if isinstance(file, Path) else file).read(split, labels)
     return features.rectified() if rectify else features
 
 
 def read_validation(path: Path, *, rectify: bool = False) -> Features:
     """Read validation features: the split val, or the only one."""
-    return read_features(path, split="val" if "val" in splits(path) else None, rectify=rectify)
+    file = FeaturesFile(path)
+    return read_features(file, split="val" if "val" in file.splits else None, rectify=rectify)
 
 
 def read_base(path: Path, *, rectify: bool = False) -> Base:
     """Read base features: the split train or base, or the only one."""
-    base = Base.load(path, rectify=rectify)
+    file = FeaturesFile(path)
+    base = file.base(rectify=rectify)
     if base is not None:
         return base
-    if found := splits(path):
+    if file.splits:
         raise InputError(
-            f"expected base features in {path}, but found the splits {', '.join(found)}: call the split of the base "
-            "classes train"
+            f"expected base features in {path}, but it has the splits {', '.join(file.splits)}: call the split of the "
+            "base classes train"
         )
-    return Base.of(read_features(path, rectify=rectify))
+    return Base.of(read_features(file, rectify=rectify))
 
 
 def read_networks(
     files: Sequence[Path] = (),
     *,
     split: str | None = None,
+    prefer: str | None = None,
     labels: Path | None = None,
     rectify: bool = False,
     val: Sequence[Path] = (),
@@ -345,6 +348,7 @@ def read_networks(
     Args:
         files: A features file for each network. Default: the packaged ones.
         split: The split to draw tasks from.
+        prefer: The split to draw them from if none is given and the files have it.
         labels: Labels for files that have none.
         rectify: Whether to split signed features into [relu(x), relu(-x)].
         val: Files of validation features, one for each network. Default: the split val of `files`, unless it is tested.
@@ -355,23 +359,25 @@ def read_networks(
         seed: As in `Networks`.
         device: As in `Networks`.
     """
-    metrics = check_metrics(tuple(metrics or METRICS) if calibration is None else calibration.metrics)
-    paths = list(files) or [NETWORKS[metric] for metric in metrics]
+    metrics = tuple(calibration.metrics if calibration is not None else metrics or METRICS)
+    paths = list(files) or [NETWORKS[metric] for metric in check_metrics(metrics)]
     if val and len(val) != len(paths):
         raise InputError(
             f"expected --val {len(paths)} times, a file for each network, but got {len(val)}: give one for each"
         )
     members = []
     for number, path in enumerate(paths):
-        features = read_features(path, split=split, labels=labels, rectify=rectify)
+        file = FeaturesFile(path)
+        chosen = split or (prefer if prefer in file.splits else None)
+        features = read_features(file, split=chosen, labels=labels, rectify=rectify)
         tested = features.source.get("split", "")
         validation = None
         if val:
             validation = read_validation(val[number], rectify=rectify)
-        elif tested != "val" and "val" in splits(path):
-            validation = read_validation(path, rectify=rectify)
+        elif tested != "val" and "val" in file.splits:
+            validation = read_features(file, split="val", rectify=rectify)
         members.append(Network(features, validation))
     if any(need in BASE_STATISTICS for name in methods for need in needs(name)):  # no metric needs them
-        beside = Base.load(paths[-1], rectify=rectify) if base is None and tested not in ("train", "base") else None
+        beside = file.base(rectify=rectify) if base is None and tested not in ("train", "base") else None
         members[-1] = replace(members[-1], base=beside if base is None else read_base(base, rectify=rectify))
     return Networks(members, metrics, calibration, seed, device)
