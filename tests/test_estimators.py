@@ -33,8 +33,8 @@ from likelyshot import (
 )
 from likelyshot.confidence.temperature import support_temperature
 from likelyshot.functional.prototypes import class_means
-from likelyshot.methods import METHODS, facts_of
-from likelyshot.methods.binding import needs_of
+from likelyshot.methods import METHODS
+from likelyshot.methods.binding import facts_of, needs_of
 from likelyshot.methods.calibration import METRICS, fit_calibration
 from likelyshot.methods.combined import score_columns
 

@@ -25,11 +25,11 @@ from likelyshot.functional.normalise import l2_normalise, rectify
 from likelyshot.functional.prototypes import class_means
 from likelyshot.functional.temperature import check_temperature, probabilities
 from likelyshot.machine import check_device
-from likelyshot.methods import METHODS, Method, facts_of
-from likelyshot.methods.binding import check_values, needs_of, parameters_of
+from likelyshot.methods import METHODS, Method
+from likelyshot.methods.binding import check_values, facts_of, function_of, name_of, needs_of, parameters_of
 from likelyshot.methods.calibration import METRICS, Calibration, check_metrics, fit_calibration
 from likelyshot.methods.combined import check_calibration, score_columns
-from likelyshot.methods.facts import STATISTICS, function_of, name_of
+from likelyshot.methods.facts import STATISTICS
 from likelyshot.methods.inputs import check_non_negative
 
 if TYPE_CHECKING:

@@ -267,6 +267,12 @@ def test_values_with_separators_are_still_values():
     assert set(SUFFIXES) <= set(READERS)
 
 
+def test_known_class_shares_on_the_command_line(run, file):
+    shares = ("-m", "pt_map", "-p", "marginals=0.2,0.3,0.5", "--shots", 1, *QUICK, "--json")
+    code, out, _ = run("evaluate", file, *shares)
+    assert (code, json.loads(out)[0]["params"]["marginals"]) == (0, [0.2, 0.3, 0.5])
+
+
 def test_sweep_writes_json_and_a_plot(run, file, tmp_path):
     code, out, _ = run(
         "sweep", file, "--grid", "lambda_max=10:30:10", "--shots", 1, *QUICK, "--per-class", 5, "-o", tmp_path
@@ -371,7 +377,7 @@ def bad_inputs(folder):
         "parameter of another": ([fine, *small, "-m", "mll", "-p", "cosine.normalise=no"], "not evaluated"),
         "no equals": ([fine, *small, "-p", "lambda_max"], "NAME=VALUE"),
         "value": ([fine, *small, "-m", "mll", "-p", "lambda_max=big"], "must be a number"),
-        "bad value": ([fine, *small, "-m", "mll", "-p", "lambda_max=-3"], "positive"),
+        "bad value": ([fine, *small, "-m", "mll", "-p", "lambda_max=-3"], "must be a number from"),
         "tasks": ([fine, *small, "--tasks", 0], "n_tasks"),
         "alpha": ([fine, *small, "--alpha", -1], "alpha"),
         "alpha nan": ([fine, *small, "--alpha", "nan"], "alpha"),

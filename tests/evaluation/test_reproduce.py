@@ -12,7 +12,8 @@ from likelyshot.data.results import Result
 from likelyshot.evaluation import published
 from likelyshot.evaluation import reproduce as module
 from likelyshot.evaluation import run as loop
-from likelyshot.methods import METHODS, facts_of, variants
+from likelyshot.methods import METHODS
+from likelyshot.methods.binding import facts_of, variants
 
 ROWS = ("euclidean", "mll", "combined", "laplacianshot")
 CELLS = 2 * len(ROWS) * len(module.SHOTS)

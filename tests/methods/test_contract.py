@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from likelyshot import InputError, calibrate, sample_tasks
 from likelyshot.data.features import Base, Features
 from likelyshot.data.tasks import Balanced
-from likelyshot.methods import METHODS, facts_of
-from likelyshot.methods.binding import needs_of, parameters_of
+from likelyshot.methods import METHODS
+from likelyshot.methods.binding import facts_of, needs_of, parameters_of
 
 WAYS, SHOTS, DIM = 4, 3, 24
 #: What holds after 20 steps holds after the thousand of the default, which the tests of these methods take.

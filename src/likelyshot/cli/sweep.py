@@ -40,7 +40,7 @@ def sweep(
     grid: Annotated[
         list[str] | None,
         typer.Option(
-            help="One or two parameters, as NAME=FIRST:LAST:STEP or NAME=A,B,C. Default: lambda_max=10:100:10."
+            help="One or two parameters, as NAME=FIRST:LAST:STEP or NAME=A,B,C. Default: lambda_max, 10 to 100 by 10."
         ),
     ] = None,
     split: Annotated[

@@ -14,7 +14,7 @@ from likelyshot.data.tasks import Dirichlet
 from likelyshot.evaluation import published
 from likelyshot.evaluation.reproduce import SHOTS, WAYS, Reproduction
 from likelyshot.evaluation.sweep import Sweep
-from likelyshot.methods import titles
+from likelyshot.methods.binding import titles
 from likelyshot.methods.facts import STATISTICS
 
 

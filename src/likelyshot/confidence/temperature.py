@@ -19,10 +19,9 @@ from likelyshot.data.tasks import Balanced, sample_tasks
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import fit_temperature as task_temperature
 from likelyshot.functional.temperature import fit_temperature
-from likelyshot.methods import Method, facts_of
-from likelyshot.methods.binding import parameters_of
+from likelyshot.methods import Method
+from likelyshot.methods.binding import facts_of, name_of, parameters_of
 from likelyshot.methods.calibration import Calibration
-from likelyshot.methods.facts import name_of
 
 #: The default temperature in units of the gap, unless `likelyshot.methods.facts` has one for the method.
 INDUCTIVE_FACTOR, TRANSDUCTIVE_FACTOR = 0.07, 0.09

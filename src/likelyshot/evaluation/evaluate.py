@@ -19,11 +19,10 @@ from likelyshot.errors import InputError
 from likelyshot.functional import temperature as temperatures
 from likelyshot.functional.metrics import class_confusion, confusion_counts, decide, reliability_counts, task_metrics
 from likelyshot.machine import CACHE_BYTES, Progress, cores, keep_memory, ordered_map
-from likelyshot.methods import Method, is_ours
-from likelyshot.methods.binding import needs_of, parameters_of
+from likelyshot.methods import Method
+from likelyshot.methods.binding import is_ours, name_of, needs_of, parameters_of
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
-from likelyshot.methods.facts import name_of
 
 T = TypeVar("T")
 

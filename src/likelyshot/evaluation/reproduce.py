@@ -22,10 +22,9 @@ from likelyshot.evaluation.evaluate import evaluate
 from likelyshot.evaluation.run import Job, Network, Networks, run, work
 from likelyshot.evaluation.sweep import Sweep, sweep
 from likelyshot.machine import Progress
-from likelyshot.methods import METHODS, facts_of, variants
-from likelyshot.methods.binding import Params, parameters
+from likelyshot.methods import METHODS
+from likelyshot.methods.binding import Params, facts_of, function_of, parameters, variants
 from likelyshot.methods.calibration import METRICS
-from likelyshot.methods.facts import function_of
 
 WAYS = 5
 SHOTS = (1, 5)

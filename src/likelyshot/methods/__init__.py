@@ -21,7 +21,7 @@ from likelyshot.methods.combined import combined
 from likelyshot.methods.cosine import cosine
 from likelyshot.methods.entropy_min import entropy_min
 from likelyshot.methods.euclidean import euclidean
-from likelyshot.methods.facts import Facts, Variant, function_of, name_of
+from likelyshot.methods.facts import Facts, Variant
 from likelyshot.methods.laplacianshot import laplacianshot
 from likelyshot.methods.lr_ici import lr_ici
 from likelyshot.methods.matching import matching
@@ -69,32 +69,4 @@ FACTS: dict[Method, Facts] = {
         variants={"protolp_uniform": Variant("protoLP, marginals uniform", {"marginals": "uniform"})},
     ),
 }
-METHODS: dict[str, Method] = {name_of(method): method for method in FACTS}
-
-
-def is_ours(method: Method) -> bool:
-    """Whether a method is one of ours, recognised by its function, whatever its name."""
-    return any(known is function_of(method) for known in FACTS)
-
-
-def facts_of(method: Method) -> Facts:
-    """Give the facts about a method, recognised by its function, whatever its name.
-
-    >>> facts_of(METHODS["tim"]).title, facts_of(lambda support, labels, query, *, n_ways: query).kind
-    ('TIM-GD', 'transductive')
-    """
-    function = function_of(method)
-    return next((facts for known, facts in FACTS.items() if known is function), Facts(name_of(method)))
-
-
-def variants() -> dict[str, tuple[str, Variant]]:
-    """Give the rows that are methods with other parameters, by name: the method and what differs."""
-    return {
-        row: (name, variant) for name, method in METHODS.items() for row, variant in facts_of(method).variants.items()
-    }
-
-
-def titles() -> dict[str, str]:
-    """Give what tables call every method and variant."""
-    own = {name: facts_of(method).title for name, method in METHODS.items()}
-    return own | {row: variant.title for row, (_, variant) in variants().items()}
+METHODS: dict[str, Method] = {method.__name__: method for method in FACTS}

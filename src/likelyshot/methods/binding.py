@@ -1,4 +1,4 @@
-"""From a method's name to a method that can run: its parameters, and the statistics that it needs."""
+"""From a method's name to a method that can run: its facts, its parameters, and the statistics that it needs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,51 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from likelyshot.errors import InputError, nearest
-from likelyshot.methods import METHODS, Method, facts_of
-from likelyshot.methods.facts import STATISTICS
+from likelyshot.methods import FACTS, METHODS, Method
+from likelyshot.methods.facts import STATISTICS, Facts, Variant
 
 Params = Mapping[str, Any]
+
+
+def function_of(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the function behind `functools.partial`."""
+    while isinstance(method, functools.partial):
+        method = method.func
+    return method
+
+
+def name_of(method: Callable[..., Any]) -> str:
+    """Name a method, seen through `functools.partial`."""
+    function = function_of(method)
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def is_ours(method: Method) -> bool:
+    """Whether a method is one of ours, recognised by its function, whatever its name."""
+    return any(known is function_of(method) for known in FACTS)
+
+
+def facts_of(method: Method) -> Facts:
+    """Give the facts about a method, recognised by its function, whatever its name.
+
+    >>> facts_of(METHODS["tim"]).title, facts_of(lambda support, labels, query, *, n_ways: query).kind
+    ('TIM-GD', 'transductive')
+    """
+    function = function_of(method)
+    return next((facts for known, facts in FACTS.items() if known is function), Facts(name_of(method)))
+
+
+def variants() -> dict[str, tuple[str, Variant]]:
+    """Give the rows that are methods with other parameters, by name: the method and what differs."""
+    return {
+        row: (name, variant) for name, method in METHODS.items() for row, variant in facts_of(method).variants.items()
+    }
+
+
+def titles() -> dict[str, str]:
+    """Give what tables call every method and variant."""
+    own = {name: facts_of(method).title for name, method in METHODS.items()}
+    return own | {row: variant.title for row, (_, variant) in variants().items()}
 
 
 def parameters_of(method: Callable[..., Any]) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -93,16 +92,3 @@ STATISTICS = {
 }
 #: The statistics of base classes.
 BASE_STATISTICS = tuple(key for key, statistic in STATISTICS.items() if statistic.base)
-
-
-def function_of(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the function behind `functools.partial`."""
-    while isinstance(method, functools.partial):
-        method = method.func
-    return method
-
-
-def name_of(method: Callable[..., Any]) -> str:
-    """Name a method, seen through `functools.partial`."""
-    function = function_of(method)
-    return getattr(function, "__name__", type(function).__name__)

@@ -59,7 +59,8 @@ def check_non_negative(method: str, *features: Tensor, who: str = "") -> None:
     lowest = [float(x.detach().amin()) for x in features if x.numel()]
     if not all(low >= 0 for low in lowest):  # NaN too
         check_finite(*features)
-        from likelyshot.methods import METHODS, facts_of  # the methods import this module
+        from likelyshot.methods import METHODS  # the methods import this module
+        from likelyshot.methods.binding import facts_of
 
         why = facts_of(METHODS[method]).non_negative
         raise InputError(

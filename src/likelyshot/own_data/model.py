@@ -22,8 +22,8 @@ from likelyshot.data.features import Base, Features
 from likelyshot.errors import InputError
 from likelyshot.functional.normalise import rectify as split_signs
 from likelyshot.machine import Progress
-from likelyshot.methods import METHODS, Method, facts_of
-from likelyshot.methods.binding import Params, bind, check_params, needs, parameters, parameters_of
+from likelyshot.methods import METHODS, Method
+from likelyshot.methods.binding import Params, bind, check_params, facts_of, needs, parameters, parameters_of
 from likelyshot.methods.calibration import Calibration
 from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
 from likelyshot.own_data.answers import Answers, Judge

@@ -18,8 +18,7 @@ from likelyshot.functional.prototypes import shrunk_means
 from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates
 from likelyshot.machine import Progress, ordered_map
 from likelyshot.methods import METHODS, Method
-from likelyshot.methods.binding import parameters_of
-from likelyshot.methods.facts import function_of, name_of
+from likelyshot.methods.binding import function_of, name_of, parameters_of
 from likelyshot.methods.inputs import check_non_negative
 from likelyshot.methods.mll_transductive import check_parameters, class_sums, moved
 from likelyshot.own_data.rows import as_tensor, block_rows, blocks

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from likelyshot.methods import titles
+from likelyshot.methods.binding import titles
 from likelyshot.report.charts import Bars, Chart, Heat, Line, Panel, Steps
 
 PAPER_AGREEMENT = 0.73  # Hess & Ditzler: all three metrics agree, their three networks on miniImageNet's validation

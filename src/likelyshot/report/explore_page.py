@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from likelyshot.methods import titles
+from likelyshot.methods.binding import titles
 from likelyshot.report.explore_charts import (
     PAPER_AGREEMENT,
     Exploration,

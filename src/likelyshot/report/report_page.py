@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from likelyshot.evaluation.sweep import Sweep
-from likelyshot.methods import titles
+from likelyshot.methods.binding import titles
 from likelyshot.report.charts import Chart
 from likelyshot.report.figures import write_figures
 from likelyshot.report.html import Page, Section, TextTable, write_page

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from likelyshot.methods import METHODS, facts_of
+from likelyshot.methods import METHODS
+from likelyshot.methods.binding import facts_of
 from likelyshot.report.html import TextTable
 from likelyshot.report.report_charts import MOST_PAIRS, Setting, best_row
 

@@ -18,7 +18,7 @@ from likelyshot.data.tasks import Balanced, Dirichlet, plan_from
 from likelyshot.errors import InputError
 from likelyshot.evaluation import published
 from likelyshot.evaluation.sweep import Sweep
-from likelyshot.methods import titles
+from likelyshot.methods.binding import titles
 from likelyshot.report.comparison import accuracy_by_share, differences, pareto, share_edges, winner
 
 REFERENCES = ("mll", "mll_transductive")

@@ -7,7 +7,7 @@ from typing import Any
 
 from likelyshot.errors import InputError
 from likelyshot.evaluation.sweep import Sweep
-from likelyshot.methods import titles
+from likelyshot.methods.binding import titles
 from likelyshot.report.charts import Chart, Heat, Intervals, Line, Panel
 from likelyshot.report.figures import write_figure
 
