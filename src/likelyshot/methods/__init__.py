@@ -23,6 +23,8 @@ from likelyshot.methods.entropy_min import entropy_min
 from likelyshot.methods.euclidean import euclidean
 from likelyshot.methods.facts import Facts, Variant
 from likelyshot.methods.laplacianshot import laplacianshot
+from likelyshot.methods.likelihood_mixture import likelihood_mixture
+from likelyshot.methods.logistic import logistic
 from likelyshot.methods.lr_ici import lr_ici
 from likelyshot.methods.matching import matching
 from likelyshot.methods.mll import mll
@@ -44,12 +46,14 @@ FACTS: dict[Method, Facts] = {
     cosine: Facts("Cosine", "closed form"),
     mll: Facts("MLL", "closed form", non_negative=EXPONENTIAL),
     mll_transductive: Facts("MLL, transductive", non_negative=EXPONENTIAL, runs=5, quick=True),
+    likelihood_mixture: Facts("Likelihood mixture", non_negative=EXPONENTIAL, runs=5, quick=True),
     combined: Facts("Combined", "closed form"),
     protonet: Facts("ProtoNet, not normalised", "closed form", quick=True),
     simpleshot: Facts("SimpleShot", "closed form", quick=True),
     matching: Facts("Matching", "closed form", quick=True),
     baseline: Facts("Baseline", "trained"),
     baseline_pp: Facts("Baseline++", "trained"),
+    logistic: Facts("Logistic regression", "trained"),
     entropy_min: Facts("Entropy-min, classifier only", published="Entropy-min", quick=True),
     tim: Facts("TIM-GD", published="TIM", temperature=0.17, slow=True),
     alpha_tim: Facts("alpha-TIM", temperature=0.17, slow=True),

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from likelyshot.errors import InputError
+from likelyshot.methods.likelihood_mixture import Constants, likelihood_mixture, mixture_scores
+
+LABELS = {
+    "one shot": [0, 1, 2, 3],
+    "five shots": [0, 1, 2, 3] * 5,
+    "unequal shots": [0, 0, 0, 1, 2, 2, 3, 0, 0],
+    "a class without support": [0, 0, 1, 3],
+}
+
+
+def sample(seed, labels, queries=30, dim=16, ways=4):
+    """Skewed features of classes that differ, and queries of which class 0 holds half and the last class none."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.tensor(labels)
+    centres = torch.rand(ways, dim, generator=generator, dtype=torch.float64) ** 3
+    truth = torch.randint(ways - 1, (queries,), generator=generator)
+    truth[: queries // 2] = 0
+
+    def noisy(rows):
+        return centres[rows] * (0.5 + torch.rand(len(rows), dim, generator=generator, dtype=torch.float64))
+
+    return noisy(labels), labels, noisy(truth), truth
+
+
+def unit(v):
+    return v / np.linalg.norm(v)
+
+
+def spread(table):
+    return math.sqrt(np.mean((table - table.mean(1, keepdims=True)) ** 2))
+
+
+def softmax(table):
+    odds = np.exp(table - table.max(1, keepdims=True))
+    return odds / odds.sum(1, keepdims=True)
+
+
+def oracle(support, labels, query, ways, iterations):
+    """The equations of the docstring on the vectors themselves, one sample and one class at a time."""
+    x = [unit(v) for v in torch.cat([support, query]).numpy()]
+    n, s, labels = len(x), len(support), labels.tolist()
+    roots = [unit(np.sqrt(v)) for v in x]
+    y = [unit(v - np.mean(roots, 0)) for v in roots]
+    own = [[i for i in range(s) if labels[i] == k] for k in range(ways)]
+    scatter = sum(
+        np.outer(y[i] - np.mean([y[j] for j in own[k]], 0), y[i] - np.mean([y[j] for j in own[k]], 0))
+        for k in range(ways)
+        for i in own[k]
+    )
+    metric = np.linalg.inv(scatter / 0.5 + np.eye(len(y[0])))
+    near = np.zeros((n, n))
+    for i in range(n):
+        for j in sorted((j for j in range(n) if j != i), key=lambda j: -roots[i] @ roots[j])[:4]:
+            near[i, j] = 1
+    near += near.T
+    present = [k for k in range(ways) if own[k]]
+    common = np.mean([np.mean([x[i] for i in own[k]], 0) for k in present], 0)
+    shots = s / len(present)
+    trust = (shots - 1) / (shots + 9)
+    floor = np.mean(x)
+    r = np.array([[float(i < s and labels[i] == k) for k in range(ways)] for i in range(n)])
+    counted = np.ones(n)
+    for step in range(iterations + 1):
+        e, d = np.zeros((n - s, ways)), np.zeros((n - s, ways))
+        for k in range(ways):
+            total = sum(counted[i] * r[i, k] for i in range(n))
+            mean = sum(counted[i] * r[i, k] * x[i] for i in range(n))
+            rate = 1 / np.maximum((mean + common) / (total + 1), floor)
+            centre = sum(counted[i] * r[i, k] * y[i] for i in range(n)) / (total + 1)
+            for q in range(n - s):
+                e[q, k] = np.log(rate).sum() - rate @ x[s + q]
+                d[q, k] = (y[s + q] - centre) @ metric @ (y[s + q] - centre)
+        weights = counted[s:, None] * r[s:]
+        w = d.min(1).mean() if step == 0 else (weights * d).sum() / weights.sum()
+        g = -25 / 2 * d / w
+        z = (g - g.mean(1, keepdims=True)) / 2 + (e - e.mean(1, keepdims=True)) / 2 * spread(g) / spread(e)
+        if step == 0:
+            start = z
+        else:
+            z = (1 - trust) * z + trust * start * spread(z) / spread(start)
+            for q in range(n - s):
+                z[q] += 2 * near[s + q] @ r / near[s + q].sum()
+            z = z + np.log(2 + weights.sum(0))
+        r[s:] = softmax(z)
+        counted[s:] = 1 / (1 + np.exp(-25 / 2 * (1.5 - d.min(1) / w)))
+    return torch.tensor(z).log_softmax(-1)
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+@pytest.mark.parametrize("iterations", [1, 5])
+def test_equals_the_equations_one_sample_at_a_time(labels, iterations):
+    support, labels, query, _ = sample(0, labels)
+    scores = likelihood_mixture(support, labels, query, n_ways=4, iterations=iterations)
+    expected = oracle(support, labels, query, 4, iterations)
+    torch.testing.assert_close(scores, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_without_rounds_no_query_depends_on_another():
+    support, labels, query, truth = sample(1, [0, 1, 2, 3] * 3)
+    scores = likelihood_mixture(support, labels, query, n_ways=4, iterations=0)
+    for i in range(3):
+        alone = likelihood_mixture(support, labels, query[i : i + 1], n_ways=4, iterations=0)
+        torch.testing.assert_close(scores[i : i + 1], alone)
+    assert (scores.argmax(-1) == truth).double().mean() > 0.8
+
+
+def test_scores_are_log_probabilities():
+    support, labels, query, _ = sample(2, [0, 1, 2, 3])
+    for iterations in (0, 3):
+        scores = likelihood_mixture(support, labels, query, n_ways=4, iterations=iterations)
+        torch.testing.assert_close(scores.exp().sum(-1), torch.ones(len(query), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("shares", [[0.25] * 4, [0.5, 0.3, 0.1, 0.1]])
+def test_given_shares_are_kept(shares):
+    support, labels, query, _ = sample(3, [0, 1, 2, 3])
+    marginals = torch.tensor(shares)
+    scores = likelihood_mixture(support, labels, query, n_ways=4, marginals=marginals)
+    torch.testing.assert_close(scores.exp().mean(0), marginals.double(), rtol=0, atol=2e-6)
+
+
+def test_uniform_is_a_name_for_equal_shares():
+    support, labels, query, _ = sample(4, [0, 1, 2, 3])
+    named = likelihood_mixture(support, labels, query, n_ways=4, marginals="uniform")
+    given = likelihood_mixture(support, labels, query, n_ways=4, marginals=torch.ones(4))
+    torch.testing.assert_close(named, given)
+
+
+def test_shares_may_differ_between_tasks():
+    support, labels, query, _ = sample(5, [0, 1, 2, 3])
+    marginals = torch.tensor([[0.25] * 4, [0.4, 0.3, 0.2, 0.1]])
+    scores = likelihood_mixture(support, labels, query, n_ways=4, marginals=marginals)
+    assert scores.shape == (2, 30, 4)
+    alone = likelihood_mixture(support, labels, query, n_ways=4, marginals=marginals[1])
+    torch.testing.assert_close(scores[1], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_unlike_every_class_moves_none():
+    support, labels, query, _ = sample(6, [0, 1, 2] * 5, dim=40, ways=3)
+    foreign = torch.zeros(20, 40, dtype=torch.float64)
+    foreign[:, :2] = torch.rand(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    before = likelihood_mixture(support, labels, query, n_ways=3)
+    after = likelihood_mixture(support, labels, torch.cat([query, foreign]), n_ways=3)[:30]
+    assert (before.argmax(-1) == after.argmax(-1)).double().mean() > 0.95
+
+
+def test_more_rounds_do_not_wear_the_labelled_examples_out():
+    support, labels, query, truth = sample(7, [0, 1, 2, 3] * 2)
+    few, many = (likelihood_mixture(support, labels, query, n_ways=4, iterations=i) for i in (7, 200))
+    assert (many.argmax(-1) == truth).double().mean() >= (few.argmax(-1) == truth).double().mean() - 0.05
+
+
+@pytest.mark.parametrize("change", [{"exponential": 0.0}, {"exponential": 1.0}, {"agreement": 0.0}, {"power": 1.0}])
+def test_every_part_changes_the_scores(change):
+    support, labels, query, _ = sample(8, [0, 1, 2, 3] * 2)
+    whole = likelihood_mixture(support, labels, query, n_ways=4)
+    part = mixture_scores(support, labels, query, n_ways=4, constants=Constants(**change))
+    assert part.isfinite().all()
+    assert not torch.allclose(whole, part)
+
+
+def test_parameters_that_make_no_sense_are_refused():
+    support, labels, query, _ = sample(9, [0, 1, 2, 3])
+    with pytest.raises(InputError, match="iterations must be a whole number"):
+        likelihood_mixture(support, labels, query, n_ways=4, iterations=-1)
+    with pytest.raises(InputError, match="marginals must be"):
+        likelihood_mixture(support, labels, query, n_ways=4, marginals="equal")

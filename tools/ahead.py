@@ -1,0 +1,284 @@
+"""Print how the likelihood mixture compares: with every rival, without each of its parts, and on piles of many classes.
+
+python -m tools.ahead cells|ablation|piles [NAME=FEATURES ...] [--split val] [--tasks 300] [--draws 8] [--workers 1]
+
+Without features, those of the packaged CUB networks. Statistics of base classes come from the same file, if it has
+them; methods that need them are left out where it does not. Differences are paired, with 95 % intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tools.calibration import print_table
+from torch import Tensor
+
+from likelyshot import Balanced, Dirichlet, Features, InputError, evaluate, sample_tasks
+from likelyshot.data.features import Base, splits
+from likelyshot.data.packaged import NETWORKS
+from likelyshot.functional.normalise import l2_normalise
+from likelyshot.methods import METHODS, Method
+from likelyshot.methods.binding import needs_of
+from likelyshot.methods.likelihood_mixture import Constants, mixture_scores
+
+OURS = "likelihood_mixture"
+SLOW = ("lr_ici", "alpha_tim", "tim", "entropy_min", "baseline")
+NOT_HERE = ("combined", "euclidean", "cosine", "protonet", "matching")
+CELLS = [(kind, shots) for kind in ("dirichlet 1", "dirichlet 2", "dirichlet 5", "balanced") for shots in (1, 5)]
+#: What is left when a part is taken away.
+ABLATION: dict[str, dict[str, Any]] = {
+    "no exponential likelihood": {"exponential": 0.0},
+    "no Gaussian likelihood": {"exponential": 1.0},
+    "no square root": {"power": 1.0},
+    "no prior examples": {"prior_examples": 1e-6},
+    "no scatter within classes": {"prior_scatter": 1e6},
+    "equal shares": {"prior_queries": 1e9},
+    "no neighbours": {"agreement": 0.0},
+    "no trust in the support alone": {"trusted_shots": 1e9},
+    "far queries count": {"far": 1e9},
+    "15 directions": {"directions": 15.0},
+    "40 directions": {"directions": 40.0},
+    "prior scatter 0.2": {"prior_scatter": 0.2},
+    "prior scatter 1": {"prior_scatter": 1.0},
+}
+
+
+class Pile(NamedTuple):
+    """What a pile is drawn like."""
+
+    ways: int
+    shots: int
+    size: int
+    kind: str  # of the shares: dirichlet or balanced
+    foreign: float = 0.0  # share of things of no class
+
+
+PILES = (
+    *(Pile(20, shots, 400, "dirichlet") for shots in (1, 3, 5, 10)),
+    Pile(20, 5, 400, "balanced"),
+    Pile(20, 5, 60, "dirichlet"),
+    Pile(10, 5, 400, "dirichlet"),
+    Pile(10, 5, 400, "dirichlet", 0.2),
+    Pile(10, 1, 400, "dirichlet", 0.2),
+)
+
+
+def plan(kind: str, per_class: int) -> Balanced | Dirichlet:
+    """Give the plan of a cell; smaller where classes are small."""
+    if kind == "balanced":
+        return Balanced(min(15, per_class // 2))
+    total, alpha = min(75, 2 * per_class), float(kind.split()[1])
+    return Dirichlet(total, alpha)
+
+
+def statistics(name: str, base: Base | None) -> dict[str, Tensor] | None:
+    """Bind what a method needs; None where it is not known."""
+    needs = needs_of(METHODS[name])
+    known = (
+        {} if base is None else {"base_mean": base.mean, "base_within": base.within if "base_within" in needs else None}
+    )
+    given = {key: value for key, value in known.items() if value is not None and key in needs}
+    return given if len(given) == len(needs) else None
+
+
+def difference(ours: np.ndarray, other: np.ndarray) -> str:
+    """Show accuracy in % and the paired difference to ours."""
+    gap = 100 * (ours - other)
+    half = 1.96 * gap.std(ddof=1) / len(gap) ** 0.5
+    return f"{100 * other.mean():.1f} ({gap.mean():+.2f} ± {half:.2f})"
+
+
+def note(text: str) -> None:
+    """Say on standard error what is going on."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def cells(name: str, features: Features, base: Base | None, options: argparse.Namespace) -> None:
+    """Compare with rivals on 5-way tasks."""
+    fewest = int(features.counts.min())
+    drawn = {
+        cell: sample_tasks(
+            features.labels, n_tasks=options.tasks, ways=5, shots=cell[1], query=plan(cell[0], fewest - cell[1]), seed=7
+        )
+        for cell in options.cells
+    }
+    rivals = [m for m in METHODS if m not in (OURS, *NOT_HERE) and (options.slow or m not in SLOW)]
+    table: list[list[str]] = []
+    ours: dict[tuple[str, int], np.ndarray] = {}
+    for method in [OURS, *(options.rivals or rivals)]:
+        bound = statistics(method, base)
+        if bound is None:
+            continue
+        row = [method]
+        for cell, tasks in drawn.items():
+            note(f"{name}: {method}, {cell[0]}, {cell[1]}-shot")
+            accuracy = evaluate(
+                functools.partial(METHODS[method], **bound), features, tasks, workers=options.workers
+            ).accuracy
+            ours.setdefault(cell, accuracy)
+            row.append(f"{100 * accuracy.mean():.1f}" if method == OURS else difference(ours[cell], accuracy))
+        table.append(row)
+    title = f"{name}, {options.split} classes, {options.tasks} tasks: accuracy in % (ours minus it)"
+    print_table(title, ["method", *(f"{kind}, {shots}-shot" for kind, shots in drawn)], table)
+
+
+def ablation(name: str, features: Features, base: Base | None, options: argparse.Namespace) -> None:
+    """Take one part away after the other."""
+    fewest = int(features.counts.min())
+    drawn = {
+        cell: sample_tasks(
+            features.labels, n_tasks=options.tasks, ways=5, shots=cell[1], query=plan(cell[0], fewest - cell[1]), seed=7
+        )
+        for cell in options.cells
+    }
+    piles = [fitted(pile, features) for pile in PILES[2:4]]
+    table: list[list[str]] = []
+    ours: dict[object, np.ndarray] = {}
+    for part, change in {OURS: {}, **ABLATION}.items():
+        note(f"{name}: {part}")
+        run = functools.partial(mixture_scores, constants=Constants()._replace(**change))
+        row = [part]
+        for key in (*drawn, *piles):
+            if isinstance(key, Pile):
+                accuracy = np.array([right(run, *draw(features, key, i), key.ways) for i in range(options.draws)])
+            else:
+                accuracy = evaluate(run, features, drawn[key], workers=options.workers).accuracy
+            ours.setdefault(key, accuracy)
+            row.append(f"{100 * accuracy.mean():.1f}" if part == OURS else difference(ours[key], accuracy))
+        table.append(row)
+    head = [*(f"{kind}, {shots}-shot" for kind, shots in drawn), *(f"{p.ways}-way {p.shots}-shot pile" for p in piles)]
+    print_table(f"{name}, {options.split} classes: accuracy in % (whole minus it)", ["", *head], table)
+
+
+def fitted(pile: Pile, features: Features) -> Pile:
+    """Make a pile that the classes suffice for."""
+    classes = len(features.classes)
+    ways = min(pile.ways, classes if not pile.foreign else classes * 2 // 3)
+    room = int(features.counts.sort().values[-ways:].sum()) - ways * pile.shots
+    return pile._replace(ways=ways, size=min(pile.size, int(room * 0.6)))
+
+
+def draw(features: Features, pile: Pile, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Draw labelled examples with their classes, and a pile with its own, -1 where it is of none of them."""
+    generator = np.random.default_rng([17, seed, *pile[:3]])
+    labels = features.labels.numpy()
+    order = generator.permutation(len(features.classes))
+    rows = [generator.permutation(np.flatnonzero(labels == c)) for c in order[: pile.ways]]
+    foreign = int(pile.size * pile.foreign)
+    even = np.full(pile.ways, 1 / pile.ways)
+    wanted = (pile.size - foreign) * (generator.dirichlet(2 * np.ones(pile.ways)) if pile.kind == "dirichlet" else even)
+    room = np.array([len(r) - pile.shots for r in rows])
+    counts = np.minimum(np.floor(wanted).astype(int), room)
+    while counts.sum() < min(pile.size - foreign, room.sum()):
+        counts[np.argmax(np.where(counts < room, wanted - counts, -np.inf))] += 1
+    support = np.concatenate([r[: pile.shots] for r in rows])
+    query = [r[pile.shots : pile.shots + n] for r, n in zip(rows, counts, strict=True)]
+    truth = [np.full(n, k) for k, n in enumerate(counts)]
+    if foreign:
+        others = order[pile.ways :]
+        pool = np.flatnonzero(np.isin(labels, others[: max(3, len(others) // 3)]))
+        query.append(generator.permutation(pool)[:foreign])
+        truth.append(np.full(len(query[-1]), -1))
+    shuffled = generator.permutation(sum(map(len, query)))
+    vectors = features.vectors.float()
+    return (
+        vectors[support],
+        torch.arange(pile.ways).repeat_interleave(pile.shots),
+        vectors[np.concatenate(query)[shuffled]],
+        torch.from_numpy(np.concatenate(truth)[shuffled]),
+    )
+
+
+def right(run: Method, support: Tensor, labels: Tensor, query: Tensor, truth: Tensor, ways: int) -> float:
+    """Give the share of a pile, foreign things left out, that is named rightly."""
+    own = truth >= 0
+    return float((run(support, labels, query, n_ways=ways).argmax(-1)[own] == truth[own]).double().mean())
+
+
+def scikit_learn(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int) -> Tensor:
+    """Score by scikit-learn's logistic regression on unit vectors, C by its own cross-validation; 100 at one shot."""
+    from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+
+    fewest = int(torch.bincount(labels).min())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if fewest > 1:
+            model = LogisticRegressionCV(Cs=[1, 10, 100, 1000], cv=min(5, fewest), max_iter=300, tol=1e-3)
+        else:
+            model = LogisticRegression(C=100.0, max_iter=300, tol=1e-3)
+        model.fit(l2_normalise(support).numpy(), labels.numpy())
+    return torch.from_numpy(model.predict_log_proba(l2_normalise(query).numpy()))
+
+
+def piles(name: str, features: Features, base: Base | None, options: argparse.Namespace) -> None:
+    """Compare with what a user would do without us, on piles of many classes."""
+    runs: dict[str, Callable[..., Tensor]] = {
+        OURS: METHODS[OURS],
+        "ours, one at a time": functools.partial(METHODS[OURS], iterations=0),
+        "scikit-learn": scikit_learn,
+        "baseline_pp": METHODS["baseline_pp"],
+        "mll_transductive": functools.partial(METHODS["mll_transductive"], shrinkage=1.0),
+        "protolp": METHODS["protolp"],
+    }
+    if options.slow:
+        runs["logistic"] = METHODS["logistic"]
+    table = []
+    for pile in dict.fromkeys(fitted(p, features) for p in PILES):
+        note(f"{name}: {pile}")
+        drawn = [draw(features, pile, i) for i in range(options.draws)]
+        found = {key: np.array([right(run, *d, pile.ways) for d in drawn]) for key, run in runs.items()}
+        title = f"{pile.ways}-way {pile.shots}-shot, {pile.size} {pile.kind}"
+        shown = [difference(found[OURS], found[key]) for key in list(runs)[1:]]
+        table.append(
+            [
+                title + (f", {pile.foreign:.0%} foreign" if pile.foreign else ""),
+                f"{100 * found[OURS].mean():.1f}",
+                *shown,
+            ]
+        )
+    print_table(
+        f"{name}, {options.split} classes, {options.draws} draws: accuracy in % (ours minus it)", ["pile", *runs], table
+    )
+
+
+def sets(given: list[str], split: str) -> Iterator[tuple[str, Features, Base | None]]:
+    """Load the features of a split, and the base statistics next to them."""
+    packaged = [f"CUB {metric}={path}" for metric, path in NETWORKS.items()]
+    for text in given or packaged:
+        name, _, path = text.rpartition("=")
+        parts = splits(path)
+        try:
+            base = Base.load(path)
+        except InputError:
+            base = None
+        yield name or path, Features.load(path, split=split if split in parts else None), base
+
+
+def main() -> None:
+    """Print the tables that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["cells", "ablation", "piles"])
+    parser.add_argument("features", nargs="*", metavar="NAME=FEATURES")
+    parser.add_argument("--split", choices=["val", "test"], default="val")
+    parser.add_argument("--tasks", type=int, default=300)
+    parser.add_argument("--draws", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--rivals", nargs="*", help="methods to compare with, instead of all fast ones")
+    parser.add_argument("--slow", action="store_true", help="compare with slow methods too")
+    parser.add_argument("--only", nargs="*", metavar="KIND", help="kinds of cells, such as 'dirichlet 2'")
+    options = parser.parse_args()
+    options.cells = [cell for cell in CELLS if not options.only or cell[0] in options.only]
+    torch.set_num_threads(1)
+    for name, features, base in sets(options.features, options.split):
+        {"cells": cells, "ablation": ablation, "piles": piles}[options.what](name, features, base, options)
+
+
+if __name__ == "__main__":
+    main()
