@@ -106,7 +106,7 @@ def test_bars_and_counts_are_those_of_the_answers():
     answers = make([0.9, 0.8, 0.7, 0.4, 0.5], [False, False, False, False, True])
     html = gallery_html(texts_of(5), answers)
     rows = re.findall(
-        r'<tr><th scope="row">.*?<bdi>(\w)</bdi>.*?rect width="([\d.]+)".*?>([\d.]+) %<.*?>(\d+)</td></tr>',
+        r'<tr><th scope="row">.*?<bdi>(\w)</bdi>.*?rect width="([\d.]+)".*?>([\d.]+)\xa0%<.*?>(\d+)</td></tr>',
         html,
         re.DOTALL,
     )

@@ -210,7 +210,7 @@ def _thumbnail(path: Path, name: str) -> Picture:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
 
 
 def _count(number: int, one: str, more: str = "") -> str:

@@ -53,11 +53,9 @@ def best_row(setting: Setting) -> MethodRow:
     return next(row for row in setting["rows"] if row["name"] == setting["winner"]["best"])
 
 
-def drawn_rows(setting: Setting) -> list[MethodRow]:
-    """Choose the methods that get a line: the references and then the best, as many as there are colours."""
-    first = [row for row in setting["rows"] if row["name"] in setting["references"]]
-    others = [row for row in setting["rows"] if row["name"] not in setting["references"]]
-    names = [row["name"] for row in (*first, *others)[: len(COLOURS)]]
+def drawn_rows(setting: Setting, colours: Mapping[str, int]) -> list[MethodRow]:
+    """Choose the methods that get a line: those with the first colours, as many as there are colours in the palette."""
+    names = sorted((row["name"] for row in setting["rows"]), key=lambda name: colours[name])[: len(COLOURS)]
     return [row for row in setting["rows"] if row["name"] in names]
 
 
@@ -162,7 +160,7 @@ def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 def _imbalance(setting: Setting, colours: Mapping[str, int]) -> Chart:
-    rows, drawn = setting["rows"], drawn_rows(setting)
+    rows, drawn = setting["rows"], drawn_rows(setting, colours)
     lines = []
     for row in drawn:
         bins = [one for one in row["by_share"] if one is not None]
@@ -185,7 +183,7 @@ def _imbalance(setting: Setting, colours: Mapping[str, int]) -> Chart:
 
 def _reliability(setting: Setting, colours: Mapping[str, int]) -> Chart:
     marks = []
-    for row in drawn_rows(setting):
+    for row in drawn_rows(setting, colours):
         bins = [one for one in row["reliability"] if one["queries"] >= LEAST_QUERIES]
         x, y = ([100 * one[key] for one in bins] for key in ("confidence", "accuracy"))
         marks.append(Line(row["name"], x, y, colours[row["name"]], [0.0] * len(x)))

@@ -120,13 +120,13 @@ function sideBySide(marks) {
 }
 
 // A logarithmic axis with 1, 2 and 5 of every power of ten, or the powers alone, and room for labels to the left.
-function logAxis(values) {
+function logAxis(values, narrow) {
   const [low, high] = [Math.log10(Math.min(...values)), Math.log10(Math.max(...values))];
   const span = Math.max(high - low, 0.5);
   const steps = span > 2.5 ? [1] : [1, 2, 5];
   const powers = Array.from({ length: Math.ceil(span) + 4 }, (_, i) => Math.floor(low) - 1 + i);
   const tickvals = powers.flatMap((power) => steps.map((step) => Number(`${step}e${power}`)));
-  return { type: "log", range: [low - 0.3 * span, high + 0.1 * span], tickvals, ticktext: tickvals.map(String) };
+  return { type: "log", range: [low - (narrow ? 0.7 : 0.3) * span, high + 0.1 * span], tickvals, ticktext: tickvals.map(String) };
 }
 
 function drawPanel(element, panel) {
@@ -167,7 +167,7 @@ function drawPanel(element, panel) {
     layout.yaxis.rangemode = "tozero";
   }
   if (panel.marks.some((mark) => mark.kind === "points")) layout.height = 400; // room for labels
-  if (panel.log_x) Object.assign(layout.xaxis, logAxis(panel.marks.flatMap((mark) => mark.x)));
+  if (panel.log_x) Object.assign(layout.xaxis, logAxis(panel.marks.flatMap((mark) => mark.x), narrow));
   const series = panel.marks.filter((mark) => mark.kind === "intervals");
   const places = sideBySide(series);
   const marks = panel.marks.flatMap((mark) => {
