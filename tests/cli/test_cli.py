@@ -95,7 +95,8 @@ def test_a_file_after_several_values_is_still_the_file(run, file):
 
 
 def test_all_methods_and_what_is_missing(run, file, features, tmp_path):
-    code, out, _ = run("evaluate", file, "--method", "all", "--shots", 1, *QUICK, "--json")
+    quick = ("--shots", 1, *QUICK, "-p", "steps=20", "-p", "lr_ici.per_round=50")
+    code, out, _ = run("evaluate", file, "--method", "all", *quick, "--json")
     assert code == 0
     rows = json.loads(out)
     assert [row["method"] for row in rows] == list(METHODS)
@@ -103,12 +104,12 @@ def test_all_methods_and_what_is_missing(run, file, features, tmp_path):
         assert set(row["minus"]) == {"mll", "mll_transductive"}
         assert row["minus"]["mll"]["mean"] == pytest.approx(row["mean"] - rows[2]["mean"])
     alone = features.save(tmp_path / "alone.safetensors")
-    code, out, err = run("evaluate", alone, "--method", "all", "--shots", 1, *QUICK, "--json")
+    code, out, err = run("evaluate", alone, "--method", "all", *quick, "--json")
     assert code == 0
     assert "simpleshot" not in {row["method"] for row in json.loads(out)}
     assert err.replace("\n", " ").count("Skipped simpleshot: simpleshot needs the mean of base features") == 1
     signed = Features.from_arrays(features.vectors - 0.2, features.labels).save(tmp_path / "signed.safetensors")
-    code, out, err = run("evaluate", signed, "--method", "all", "--shots", 1, *QUICK, "--json")
+    code, out, err = run("evaluate", signed, "--method", "all", *quick, "--json")
     assert code == 0
     assert {row["method"] for row in json.loads(out)} & {"mll", "pt_map", "tim"} == {"tim"}
     assert "Skipped mll: mll models features as exponential" in err.replace("\n", " ")
@@ -475,10 +476,12 @@ def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(tmp_path):
         "import faulthandler, signal",
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in the background",
         "faulthandler.dump_traceback_later(200)  # where it hangs, if it does",
+        "from likelyshot.evaluation import reproduce, run",
+        "run.CALIBRATION_TASKS, reproduce.LAMBDA_MAX = 50, (20.0, 40.0)  # as much as a second run needs",
         "from likelyshot.cli import main",
         "main()",
     ]
-    command = [sys.executable, "-c", "\n".join(code), "reproduce", "--tasks", "150", "-o", str(tmp_path / "out")]
+    command = [sys.executable, "-c", "\n".join(code), "reproduce", "--tasks", "30", "-o", str(tmp_path / "out")]
     cells = tmp_path / "out" / "cells"
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
