@@ -50,6 +50,14 @@ def test_the_gradient_vanishes_at_any_scale_of_the_features(scale):
     np.testing.assert_allclose(logits - logits[:1], reached - reached[:1], atol=1e-6)
 
 
+def test_steps_that_overshoot_are_halved():
+    generator = torch.Generator().manual_seed(7)
+    x = 10 * torch.randn(12, 4, generator=generator, dtype=torch.float64).numpy()
+    y = torch.randint(3, (12,), generator=generator).numpy()
+    model = LogisticRegression(C=1000, tol=1e-12, max_iter=10_000, solver="newton-cholesky").fit(x, y)
+    np.testing.assert_allclose(fit(x, y, 3, 1e-3), model.decision_function(x), rtol=1e-5, atol=1e-5)
+
+
 def test_samples_without_a_target_are_scored_but_not_fitted():
     x, y = draw(2, 30, 10, 3)
     used = np.arange(30) < 12

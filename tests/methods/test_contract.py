@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from likelyshot import InputError, calibrate, sample_tasks
 from likelyshot.data.features import Base, Features
 from likelyshot.data.tasks import Balanced
+from likelyshot.functional.normalise import l2_normalise
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import facts_of, needs_of, parameters_of
 
@@ -199,10 +200,15 @@ def test_inputs_that_do_not_fit_are_refused(name):
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if "base_mean" in needs_of(METHODS[name])])
-def test_a_mean_of_another_encoder_is_refused(name):
+def test_a_mean_of_another_encoder_is_refused_and_none_is_for_centred_features(name):
     for wrong in (torch.zeros(DIM - 1), torch.zeros(1, DIM), "mean"):
         with pytest.raises(InputError, match=r"expected base_mean as a tensor of shape \(24,\), got"):
             method(name)(*draw(9), base_mean=wrong)
+    support, labels, query = draw(9)
+    mean = method(name).keywords["base_mean"].double()
+    centred = [l2_normalise(x - mean) for x in (support, query)]
+    done = method(name)(centred[0], labels, centred[1], base_mean=None)
+    torch.testing.assert_close(done, method(name)(support, labels, query), rtol=1e-6, atol=1e-6)
 
 
 NONSENSE = [None, "many", [1.0], {}, True, 1j, float("nan"), float("inf"), -1, -1e300, 1e300, 10**400, torch.ones(2)]
