@@ -53,6 +53,7 @@ autodoc_default_options = {"members": True}
 autodoc_type_aliases = {name: name for name in ("ArrayLike", "Labels", "Method", "Plan", "Progress")}
 autodoc_preserve_defaults = True
 autosummary_generate = False
+napoleon_use_ivar = True  # attributes as a list
 nitpick_ignore_regex = [("py:.*", r"(?!likelyshot).*"), ("py:class", r"likelyshot\..*")]
 
 # The examples run, and their pictures are kept. Nothing here knows an address of the project.
@@ -136,9 +137,10 @@ def short_signature(app: Sphinx, what: str, name: str, obj: Any, options: Any, s
 
 
 def plain_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Keep a colon about an attribute from ending its type; begin paragraphs at `Paper:` and `Shapes:`."""
+    """Write what reStructuredText would read otherwise: `Name: words` of an attribute, `name_` in a type, `Paper:`."""
     if what in ("attribute", "data", "property") and lines:
         lines[0] = lines[0].replace(": ", " – ")
+    lines[:] = [re.sub(r"(?<=\w)_(?=[,)])", r"\\_", line) if re.match(r"\w+ : ", line) else line for line in lines]
     lines[:] = [part for line in lines for part in (["", line] if re.match("(Paper|Shapes): ", line) else [line])]
 
 

@@ -28,6 +28,7 @@ def open_encoder(name: str = DEFAULT, device: str = "cpu") -> Embedder:
 
     Args:
         name: One of
+
             - "efficientnet_lite0": trained on ImageNet, 1280 non-negative numbers per image;
             - "conv4_cifar_fs": tiny and quick, for trying things out, 64 numbers from 32 x 32 pixels;
             - "FAMILY:MODEL", if the package is installed: "timm:resnet50.a1_in1k",
