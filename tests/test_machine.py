@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import platform
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -54,3 +58,29 @@ def test_evaluate_leaves_the_number_of_threads_of_torch_as_it_was(features):
         assert (torch.get_num_threads(), counts) == (2, [2])
     finally:
         torch.set_num_threads(before)
+
+
+FAULTS = """
+import resource, sys
+import torch
+from likelyshot.machine import keep_memory
+if sys.argv[1] == "keep":
+    keep_memory()
+for step in range(40):
+    if step == 20:  # it takes a few to settle
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.empty(40 * 2**20, dtype=torch.uint8).fill_(1)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators are not affected")
+def test_freed_memory_is_kept_unless_the_user_has_set_the_allocator():
+    def faults(argument, **variables):
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")} | variables
+        ran = subprocess.run([sys.executable, "-c", FAULTS, argument], env=environment, capture_output=True, check=True)
+        return int(ran.stdout)
+
+    plain = faults("plain")
+    assert faults("keep") < plain / 10
+    assert faults("keep", MALLOC_ARENA_MAX="2") > plain / 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -19,6 +21,8 @@ Progress = Callable[[int], None]
 
 #: Bytes of a working set that stays in the cache of a core. Larger temporaries cost several times as much.
 CACHE_BYTES = 4 * 2**20
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
 def cores() -> int:
@@ -94,12 +98,17 @@ def _torch_threads(single: bool) -> Iterator[Callable[[], None] | None]:
         torch.set_num_threads(before)
 
 
+@functools.cache
 def keep_memory() -> None:
     """Have glibc keep freed memory: handed back, the temporaries of every step would page-fault again.
 
-    Freeing one block of just under 32 MB raises the threshold up to which glibc keeps memory. Other allocators are
-    not affected.
+    This sets two options of glibc's allocator for the whole process, once; docs/training.md has the gain. What the
+    user sets by MALLOC_ variables stays, and other allocators are not affected.
     """
-    import torch
-
-    torch.empty(31 * 2**20, dtype=torch.uint8)
+    if any(name.startswith("MALLOC_") for name in os.environ):
+        return
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # no libc to load, or one without mallopt
+        mallopt = ctypes.CDLL(None).mallopt
+        if not mallopt(M_MMAP_THRESHOLD, 2**30):  # older versions of glibc refuse more than 32 MB
+            mallopt(M_MMAP_THRESHOLD, 32 * 2**20)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
