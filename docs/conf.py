@@ -53,7 +53,6 @@ autodoc_default_options = {"members": True}
 autodoc_type_aliases = {name: name for name in ("ArrayLike", "Labels", "Method", "Plan", "Progress")}
 autodoc_preserve_defaults = True
 autosummary_generate = False
-napoleon_use_ivar = True  # attributes as a list
 nitpick_ignore_regex = [("py:.*", r"(?!likelyshot).*"), ("py:class", r"likelyshot\..*")]
 
 # The examples run, and their pictures are kept. Nothing here knows an address of the project.
