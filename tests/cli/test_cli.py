@@ -303,7 +303,7 @@ def test_explore_writes_a_page_and_figures(run, file, tmp_path):
 def test_explore_refuses_before_it_writes(run, file, features, tmp_path):
     code, _, err = run("explore", file, *QUICK, "-o", tmp_path)
     assert code == 2
-    assert "is a folder: write -o" in err
+    assert "is a folder: use -o" in err
     signed = Features.from_arrays(features.vectors - 0.2, features.labels).save(tmp_path / "signed.safetensors")
     code, _, err = run("explore", signed, *QUICK, "-o", tmp_path / "p.html")
     assert code == 2

@@ -131,6 +131,7 @@ def test_signed_vectors_are_rectified_where_the_method_needs_it(features):
     assert {name for name in METHODS if wants_rectified(name)} == {
         "mll",
         "mll_transductive",
+        "likelihood_mixture",
         "combined",
         "pt_map",
         "protolp",

@@ -77,6 +77,7 @@ def open_page(chromium: Browser, complaints: list[str]) -> Iterator[Callable[...
             is_mobile=width < 500,
             color_scheme="dark" if dark else "light",
         )
+        context.set_default_timeout(120_000)  # a busy machine is slow
         contexts.append(context)
         page = context.new_page()
         page.on("console", console)
