@@ -138,8 +138,13 @@ def test_parts_of_the_package_by_name(run):
         (["--set", "encoder.name=conv4"], "conv4 takes images, got features"),
         (["--set", "encoder.params.dim=1000000000"], "expected dim from 1 to 1,000,000"),
         (["--set", "data.features=none.npz"], "nothing is there"),
-        (["--accelerator", "abacus"], "expected devices of this machine"),
-        (["--strategy", "abacus"], "expected devices of this machine"),
+        (["--accelerator", "abacus"], "cannot train on these devices"),
+        (["--accelerator", "hpu"], "cannot train on these devices"),
+        (["--devices", "1000000000"], "expected --devices from 1 to 4,096, got 1000000000"),
+        (["--devices", "0"], "expected --devices from 1 to 4,096, got 0"),
+        (["--devices", "many"], "expected --devices from 1 to 4,096, got 'many'"),
+        (["--num-nodes", "-1"], "expected --num-nodes from 1"),
+        (["--strategy", "abacus"], "cannot train on these devices"),
     ],
 )
 def test_bad_input_ends_with_a_sentence(run, recipe, arguments, message):

@@ -143,3 +143,16 @@ def test_other_containers_are_refused(tmp_path):
     for facts in ([], {"name": "a"}, {"name": "a", "numbers": "b"}):
         write_container(path, tensors, facts, form=FORM)
         refused(path.read_bytes(), "Expected|missing")
+
+
+def test_the_same_tensors_and_notes_are_the_same_bytes(tmp_path):
+    notes = {f"note {i}": "ä\n\x7f" * i for i in range(12)}
+    tensors = {"a": torch.arange(3), "b": torch.rand(2, 5)}
+    first = write_tensors(tmp_path / "a", tensors, notes).read_bytes()
+    for _ in range(5):
+        assert write_tensors(tmp_path / "b", tensors, dict(reversed(notes.items()))).read_bytes() == first
+    found, back = read_tensors(tmp_path / "a", what="tensors", remedy="write them")
+    assert back == notes
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+    write_tensors(tmp_path / "c", tensors, {})
+    assert read_tensors(tmp_path / "c", what="tensors", remedy="write them")[1] == {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import zipfile
 
@@ -270,3 +272,35 @@ def test_splits_and_base_statistics_share_a_file(tmp_path):
     found = Base.load(path)
     assert torch.equal(found.mean, base.mean)
     assert torch.equal(found.within, base.within)
+
+
+KILLED = """
+import os, signal, sys
+from likelyshot.encoders import cache
+from likelyshot.encoders.extract import extract
+cache.EVERY = -1.0  # every batch is written
+left = [int(sys.argv[3])]
+def progress(done):
+    left[0] -= done
+    if left[0] <= 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+extract(sys.argv[1], sys.argv[2], encoder="conv4_cifar_fs", start=lambda total: progress)
+"""
+
+
+def test_killed_and_called_again_it_gives_the_same_bytes(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    for i in range(75):  # two batches of 32, and a part of one
+        (tmp_path / "images" / f"{i % 3}").mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{i % 3}" / f"{i}.png")
+    output = tmp_path / "a.safetensors"
+    extract(tmp_path / "images", tmp_path / "b.safetensors", encoder="conv4_cifar_fs", cache=None)
+    for images in (40, 70):  # killed after the first batch, and after the second
+        command = [sys.executable, "-c", KILLED, str(tmp_path / "images"), str(output), str(images)]
+        ran = subprocess.run(command, capture_output=True, timeout=120, check=False)
+        assert ran.returncode == -9, ran.stderr.decode()
+        assert not output.exists()
+    assert list(tmp_path.glob("vectors/embeddings/*.sqlite"))
+    extract(tmp_path / "images", output, encoder="conv4_cifar_fs")
+    assert output.read_bytes() == (tmp_path / "b.safetensors").read_bytes()

@@ -65,6 +65,6 @@ def test_where_it_can_be_asked_for():
     check_synchronised(False, 4, torch.device("cpu"))
     for device in ("cpu", "mps"):
         with pytest.raises(
-            InputError, match=f"expected CUDA devices for run.sync_batchnorm with 4 processes, but got {device}"
+            InputError, match=f"expected CUDA devices for run.sync_batchnorm with 4 processes, got {device}"
         ):
             check_synchronised(True, 4, torch.device(device))

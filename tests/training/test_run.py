@@ -366,9 +366,7 @@ def test_batchnorm_is_not_synchronised_on_cpus(images_table, changed, tmp_path, 
     two = SimpleNamespace(world_size=2, device=torch.device("cpu"))
     with monkeypatch.context() as patch:
         patch.setattr("likelyshot.training.run.start_fabric", lambda machines, precision: two)
-        with pytest.raises(
-            InputError, match=r"expected CUDA devices for run.sync_batchnorm with 2 processes, but got cpu"
-        ):
+        with pytest.raises(InputError, match=r"expected CUDA devices for run.sync_batchnorm with 2 processes, got cpu"):
             train(recipe)
     assert not (tmp_path / "run").exists()
     train(recipe, machines=CPU)  # one process has nothing to synchronise

@@ -54,14 +54,20 @@ def read_document(path: str | Path, schema: type[T], *, what: str, remedy: str) 
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> Path:
-    """Write a plain safetensors file, whole or not at all.
+    """Write a plain safetensors file, whole or not at all. The same content always gives the same bytes.
 
     Args:
         path: The file.
         tensors: By name, on any device and in any layout.
         notes: The metadata of the file.
     """
-    return write_whole(path, safetensors_bytes(_plain(tensors), dict(notes)))
+    data = safetensors_bytes(_plain(tensors), dict(notes))
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    header["__metadata__"] = dict(sorted(notes.items()))  # safetensors writes the notes in any order
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
+    return write_whole(path, b"".join((len(text).to_bytes(8, "little"), text, memoryview(data)[end:])))
 
 
 def read_tensors(path: str | Path, *, what: str, remedy: str) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -1,7 +1,7 @@
 """Vectors on disk by the digest of what they were made of: one SQLite file per encoder.
 
 SQLite keeps writers apart and survives crashes. A cache must never be the reason that a run fails: what cannot be read
-is computed again, a damaged file is made anew, and a folder that cannot be written to is a warning.
+is computed again, a damaged file is replaced, and a folder that cannot be written to gives a warning.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import sys
 import threading
 import time
 import warnings
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from platformdirs import user_cache_path
 
 Vector = NDArray[np.float32]
 
@@ -32,20 +32,14 @@ SOUND = ("locked", "readonly", "full", "unable to open", "I/O")  # in errors tha
 
 
 def default_cache() -> Path:
-    """Name the folder of the user's cache: $LIKELYSHOT_CACHE, else where the platform keeps caches."""
-    if given := os.environ.get("LIKELYSHOT_CACHE"):
-        return Path(given)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = str(Path.home() / "Library" / "Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "likelyshot"
+    """Return the folder of the user's cache: $LIKELYSHOT_CACHE, or else where the platform keeps caches."""
+    if folder := os.environ.get("LIKELYSHOT_CACHE"):
+        return Path(folder)
+    return user_cache_path("likelyshot", appauthor=False, opinion=False)
 
 
 class Cache:
-    """The vectors of one encoder; without a folder it keeps nothing. Safe among threads and processes."""
+    """The vectors of one encoder, safe among threads and processes; without a folder it keeps nothing."""
 
     def __init__(self, folder: Path | None, digest: str, dim: int) -> None:
         self.dim = dim
@@ -57,7 +51,7 @@ class Cache:
         self._connection = None if self.path is None else self._open(self.path)
 
     def get(self, digest: str) -> Vector | None:
-        """Find the vector of a content, (dim,), if it is there and sound."""
+        """Return the vector of a content, (dim,), or None if it is missing or damaged."""
         key = bytes.fromhex(digest)
         with self._lock:
             if self._connection is None:
@@ -92,7 +86,7 @@ class Cache:
                 self._connection = None
 
     def _flush(self) -> None:
-        for _ in range(2):  # a damaged file is made anew, and then written
+        for _ in range(2):  # a damaged file is replaced, and then written
             if self._connection is None or not self._pending:
                 break
             try:
@@ -104,7 +98,7 @@ class Cache:
         self._written = time.monotonic()
 
     def _failed(self, error: Exception) -> None:
-        """Make a damaged file anew; for any other reason write no more, but go on reading."""
+        """Replace a damaged file; for any other error write no more, but go on reading."""
         assert self._connection is not None
         assert self.path is not None
         if _damaged(error):
@@ -142,4 +136,4 @@ def _damaged(error: Exception) -> bool:
 
 def _warn(path: Path, error: Exception) -> None:
     reason = getattr(error, "strerror", None) or str(error)
-    warnings.warn(f"embeddings are not kept: the cache {path} cannot be used ({reason})", RuntimeWarning, stacklevel=2)
+    warnings.warn(f"embeddings are not cached: cannot use {path} ({reason})", RuntimeWarning, stacklevel=2)

