@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
     def broken(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", broken)
+    monkeypatch.setattr(Path, "replace", broken)
     with pytest.raises(InputError, match="No space left"):
         files.write_whole(path, "after")
     assert path.read_text() == "before"
