@@ -1,4 +1,4 @@
-"""Print how the CUB heads do on the test classes, each the best of its metric on the validation classes.
+"""Print the accuracy of the CUB heads on the test classes, for the best head of each metric on the validation classes.
 
 python tools/heads.py FOLDER [--raw FEATURES] [--tasks 10000]
 
@@ -35,25 +35,25 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--raw", type=Path)
     parser.add_argument("--tasks", type=int, default=10_000)
-    given = parser.parse_args()
-    runs = {metric: best_run(given.folder, metric) for metric in METRICS}
+    arguments = parser.parse_args()
+    runs = {metric: best_run(arguments.folder, metric) for metric in METRICS}
     val, test = (
         {metric: Features.load(run / "features.safetensors", split=split) for metric, run in runs.items()}
         for split in ("val", "test")
     )
     print("Chosen: " + ", ".join(run.name for run in runs.values()))
     for shots in (1, 5):
-        held = sample_tasks(val["mll"].labels, n_tasks=1_000, shots=shots, query=Balanced(15), seed=0)
-        found = {
-            lambda_max: evaluate(functools.partial(METHODS["mll"], lambda_max=lambda_max), val["mll"], held).mean
+        val_tasks = sample_tasks(val["mll"].labels, n_tasks=1_000, shots=shots, query=Balanced(15), seed=0)
+        accuracies = {
+            lambda_max: evaluate(functools.partial(METHODS["mll"], lambda_max=lambda_max), val["mll"], val_tasks).mean
             for lambda_max in LAMBDA_MAX
         }
-        lambda_max = max(found, key=lambda value: found[value])
-        calibration = calibrate([val[metric] for metric in METRICS], held, metrics=METRICS, lambda_max=lambda_max)
+        lambda_max = max(accuracies, key=lambda value: accuracies[value])
+        calibration = calibrate([val[metric] for metric in METRICS], val_tasks, metrics=METRICS, lambda_max=lambda_max)
         mll = functools.partial(METHODS["mll"], lambda_max=lambda_max)
         transductive = functools.partial(METHODS["mll_transductive"], lambda_max=lambda_max)
         for plan in (Balanced(15), Dirichlet(75)):
-            tasks = sample_tasks(test["mll"].labels, n_tasks=given.tasks, shots=shots, query=plan, seed=0)
+            tasks = sample_tasks(test["mll"].labels, n_tasks=arguments.tasks, shots=shots, query=plan, seed=0)
             rows: dict[str, Result] = {
                 "Euclidean net, Euclidean": evaluate(METHODS["euclidean"], test["euclidean"], tasks),
                 "cosine net, cosine": evaluate(METHODS["cosine"], test["cosine"], tasks),
@@ -66,11 +66,11 @@ def main() -> None:
                 "MLL net, transductive MLL": evaluate(transductive, test["mll"], tasks),
                 "Euclidean net, transductive MLL": evaluate(transductive, test["euclidean"], tasks),
             }
-            if given.raw is not None:
-                raw = Features.load(given.raw, split="test")
+            if arguments.raw is not None:
+                raw = Features.load(arguments.raw, split="test")
                 rows["raw features, Euclidean"] = evaluate(METHODS["euclidean"], raw, tasks)
                 rows["raw features, transductive MLL"] = evaluate(transductive, raw, tasks)
-            print(f"\n{shots}-shot, {plan.describe()}, {given.tasks:,} tasks, lambda_max {lambda_max:g}\n")
+            print(f"\n{shots}-shot, {plan.describe()}, {arguments.tasks:,} tasks, lambda_max {lambda_max:g}\n")
             print("| 5 ways, test classes | accuracy, % | minus MLL net, MLL |\n|---|---|---|")
             for name, result in rows.items():
                 gap = result.minus(rows["MLL net, MLL"])

@@ -14,12 +14,12 @@ from likelyshot.training.recipes import load_recipe
 
 def main(source: str) -> None:
     """Copy the encoder's weights; its recipe gets the paths of the packaged one."""
-    kept = load_checkpoint(source)
-    recipe, plain = dict(kept.facts["recipe"]), load_recipe("cifar_fs_conv4_mll").to_dict()
+    checkpoint = load_checkpoint(source)
+    recipe, plain = dict(checkpoint.facts["recipe"]), load_recipe("cifar_fs_conv4_mll").to_dict()
     for table, key in (("data", "path"), ("encoder", "weights"), ("run", "output")):
         recipe[table] = {**recipe[table], key: plain[table][key]}
-    tensors = {name: value for name, value in kept.tensors.items() if name.startswith("encoder.")}
-    path = save_checkpoint(CHECKPOINTS["conv4_cifar_fs"], Checkpoint(tensors, {**kept.facts, "recipe": recipe}))
+    tensors = {name: value for name, value in checkpoint.tensors.items() if name.startswith("encoder.")}
+    path = save_checkpoint(CHECKPOINTS["conv4_cifar_fs"], Checkpoint(tensors, {**checkpoint.facts, "recipe": recipe}))
     print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB")
 
 

@@ -1,4 +1,4 @@
-"""Keep what trainings said, for docs/results: recipe, environment and epochs of every run, and a picture of them.
+"""Collect the logs of runs for docs/results: recipe, environment and epochs of every run, and a figure.
 
 python tools/training_log.py NAME TITLE RUN... -> docs/results/logs/NAME.jsonl, docs/images/NAME.svg
 """
@@ -18,7 +18,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 def read(run: Path) -> dict[str, Any]:
-    """Read a run; of paths only the last part is kept."""
+    """Read a run; paths are reduced to their last part."""
     recipe = json.loads((run / "recipe.json").read_text())
     for table, key, parts in (
         ("data", "path", 1),
@@ -41,7 +41,7 @@ def read(run: Path) -> dict[str, Any]:
 
 
 def main(name: str, title: str, folders: list[str]) -> None:
-    """Write the log and the picture."""
+    """Write the log and the figure."""
     runs = [read(Path(folder)) for folder in folders]
     text = "".join(json.dumps(run) + "\n" for run in runs)
     write_whole(output_folder(DOCS / "results" / "logs") / f"{name}.jsonl", text.encode())
@@ -49,9 +49,9 @@ def main(name: str, title: str, folders: list[str]) -> None:
     for stage in ("pretrain", "finetune"):
         marks = []
         for colour, run in enumerate(run for run in runs if any(line["stage"] == stage for line in run["epochs"])):
-            mine = [line for line in run["epochs"] if line["stage"] == stage]
-            values = [[100 * line[key] for line in mine] for key in ("validation_accuracy", "validation_ci95")]
-            marks.append(Line(run["run"], [line["epoch"] for line in mine], values[0], colour, values[1]))
+            epochs = [line for line in run["epochs"] if line["stage"] == stage]
+            values = [[100 * line[key] for line in epochs] for key in ("validation_accuracy", "validation_ci95")]
+            marks.append(Line(run["run"], [line["epoch"] for line in epochs], values[0], colour, values[1]))
         if marks:
             panels.append(Panel("epoch", "validation accuracy, %", marks, stage))
     caption = "Accuracy of 5-way 1-shot tasks of the validation classes after every epoch, with 95 % intervals."

@@ -1,4 +1,4 @@
-"""Choose the settings of the CUB heads on the validation classes, each metric with the same budget, and print them.
+"""Choose the settings of the CUB heads on the validation classes, with the same budget for each metric, and print them.
 
 python tools/tune_heads.py FEATURES FOLDER
 
@@ -28,15 +28,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("features")
     parser.add_argument("folder", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     print("| metric | " + " | ".join(key.removeprefix("finetune.") for key in GRID) + " | epoch | validation, % |")
     print("|---" * (len(GRID) + 3) + "|")
     for metric in METRICS:
         rows = []
         for values in itertools.product(*GRID.values()):
-            folder = given.folder / "_".join((metric, *values))
+            folder = arguments.folder / "_".join((metric, *values))
             changes = [f"{key}={value}" for key, value in zip(GRID, values, strict=True)]
-            changes += [f"data.features={given.features}", f"run.output={folder}"]
+            changes += [f"data.features={arguments.features}", f"run.output={folder}"]
             if not (folder / "summary.json").exists():
                 train(load_recipe(f"cub_head_{metric}", changes), resume=True)
             stage = json.loads((folder / "summary.json").read_text())["stages"]["finetune"]

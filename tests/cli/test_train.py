@@ -190,7 +190,7 @@ def test_ctrl_c_is_not_put_off_before_the_first_step_nor_twice(run, recipe, monk
         monkeypatch.setattr(runs, "train", fake)
         code, _, err = run("train", recipe)
         assert code == 130
-        assert "the last checkpoint is whole" in err
+        assert "the last checkpoint is good" in err
 
 
 def test_extract_refuses_what_it_cannot_write_or_read(run, recipe, tmp_path):

@@ -53,5 +53,7 @@ def test_a_log_that_cannot_be_written(tmp_path):
     log = Log(tmp_path, None)
     log.path.unlink()
     log.path.mkdir()
-    with pytest.raises(InputError, match=r"cannot write .*log.jsonl \(Is a directory\): make room, then use --resume"):
+    with pytest.raises(
+        InputError, match=r"cannot write .*log.jsonl \(Is a directory\): free some space, then use --resume"
+    ):
         log.write((1, 0, 0), 0, {"event": "step", "stage": "pretrain"})

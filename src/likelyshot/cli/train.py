@@ -24,23 +24,24 @@ if TYPE_CHECKING:
 def train(
     recipe: Annotated[
         list[str],
-        typer.Argument(help="Parts of a recipe: names from the package, or TOML files. Later parts override earlier."),
+        typer.Argument(help="Parts of a recipe: names from the package, or TOML files. Later parts override."),
     ],
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="TABLE.KEY=VALUE, overrides the recipe.", show_default=False)
+        list[str] | None,
+        typer.Option("--set", help="TABLE.KEY=VALUE, to override the recipe. Repeatable.", show_default=False),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the whole recipe and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the whole recipe and stop.")] = False,
     accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    devices: Annotated[str, typer.Option(help="How many devices, or processes on a CPU, per machine; or auto.")] = "1",
-    num_nodes: Annotated[int, typer.Option(help="Machines.")] = 1,
+    devices: Annotated[str, typer.Option(help="Number of devices per machine (on a CPU: processes), or auto.")] = "1",
+    num_nodes: Annotated[int, typer.Option(help="Number of machines.")] = 1,
     strategy: Annotated[str, typer.Option(help="auto, or ddp for several devices.")] = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Train an encoder by a recipe: supervised, then in episodes with the metric that will be used.
+    """Train an encoder: first as a classifier, then in few-shot episodes scored by a metric.
 
-    Leaves in the recipe's run.output the best and the last checkpoint, the log, and the features of validation and test
-    classes, ready for evaluate. Ctrl-C saves where the run stands; --resume goes on exactly there.
+    Writes the best and the last checkpoint, the log, and the features of the validation and test classes, ready for
+    evaluate, to the folder run.output of the recipe. Ctrl-C saves a checkpoint; --resume goes on exactly there.
 
     For example:
 
@@ -70,7 +71,7 @@ def train(
         except (Stopped, KeyboardInterrupt) as stopped:
             arguments = [word for word in sys.argv[1:] if word != "--resume"]
             again = shlex.join(["likelyshot", *arguments, "--resume"])
-            saved = "the run is saved" if isinstance(stopped, Stopped) else "the last checkpoint is whole"
+            saved = "the run is saved" if isinstance(stopped, Stopped) else "the last checkpoint is good"
             typer.echo(f"likelyshot: stopped, {saved}; go on with: {again}", err=True)
             raise typer.Exit(130) from None
     if not summary:
@@ -79,14 +80,14 @@ def train(
         best = f"{100 * stage['validation_accuracy']:.2f} % on the validation classes after epoch {stage['epoch']}"
         screen.print(f"{name}: best {best}", highlight=False)
     folder = loaded.run.output
-    screen.print(f"Checkpoints, log and features: {folder}", soft_wrap=True, highlight=False)
+    screen.print(f"Wrote checkpoints, log and features to {folder}", soft_wrap=True, highlight=False)
     screen.print(f"Next: likelyshot evaluate {folder}/features.safetensors", soft_wrap=True, highlight=False)
     if as_json:
         print_json(summary)
 
 
 def show_recipe(recipe: Recipe) -> None:
-    """Print the whole recipe, and how large its encoder is."""
+    """Print the whole recipe and the size of its encoder."""
     from likelyshot.data.features import Features
     from likelyshot.encoders import networks
 
@@ -101,10 +102,9 @@ def show_recipe(recipe: Recipe) -> None:
 
 @contextlib.contextmanager
 def stopping() -> Iterator[Any]:
-    """Give a function that says whether a stop was asked for, by Ctrl-C or SIGTERM.
+    """Yield a function that returns whether the user asked to stop, by Ctrl-C or SIGTERM.
 
-    Once it has been asked, which is while steps are made, such a signal waits for the end of the step; a second one
-    does not.
+    From the first call of that function on, such a signal waits for the end of the step; a second one does not.
     """
     polled, pressed = [False], [False]
 
@@ -130,7 +130,7 @@ def stopping() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[tuple[Any, Any]]:
-    """Show on standard error what a run does: a bar on a terminal, else a line for every epoch."""
+    """Show the progress of a run on standard error: a bar on a terminal, otherwise a line for every epoch."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

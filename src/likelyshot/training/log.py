@@ -14,7 +14,7 @@ Place = tuple[int, int, int]  # stage, epoch, steps done in the epoch
 
 
 class Log:
-    """Appends to log.jsonl; opened at a place, it first forgets what came after that place."""
+    """Appends to log.jsonl; opened at a place, it first removes the events after that place."""
 
     def __init__(self, folder: Path, place: Place | None) -> None:
         self.path = folder / "log.jsonl"
@@ -34,7 +34,9 @@ class Log:
             with self.path.open("a") as file:
                 file.write(f"{line}\n")
         except OSError as error:
-            raise InputError(f"cannot write {self.path} ({error.strerror}): make room, then use --resume") from None
+            raise InputError(
+                f"cannot write {self.path} ({error.strerror}): free some space, then use --resume"
+            ) from None
         if self.board is not None:
             for key, value in event.items():
                 if isinstance(value, float):
@@ -47,7 +49,7 @@ class Log:
 
 
 def _place(line: str) -> Place | None:
-    """Read where an event happened; nothing of a line that a crash cut short."""
+    """Read where an event happened; None for a line that a crash cut short."""
     try:
         stage, epoch, step = json.loads(line)["place"]
     except (ValueError, KeyError, TypeError):
