@@ -68,7 +68,7 @@ def _sentence(message: str, kind: Any, table: Any, where: str) -> str:
         options = [str(option) for option in get_args(_field(kind, steps))]
         return f"{name} in {where} has the unknown value {got}: {nearest(str(value)[:80], options)}"
     if expected := re.match(r"Expected `([\w| ]+)`(?: (>=|>|<=|<) (\S+))?( of length \d+)?", problem):
-        bound = f" {BOUNDS[expected[2]]} {float(expected[3]):.10g}" if expected[2] else ""
+        bound = f" {BOUNDS[expected[2]]} {expected[3].removesuffix('.0')}" if expected[2] else ""
         word = " or ".join(WORDS.get(each, each) for each in expected[1].split(" | "))
         return f"expected {word}{bound}{expected[4] or ''} for {name} in {where}, got {got}: change it"
     return f"{name} in {where} has a wrong value, {got} ({problem}): change it"

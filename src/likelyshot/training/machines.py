@@ -52,7 +52,7 @@ def start_fabric(machines: Machines, precision: str) -> Fabric:
             strategy=machines.strategy,
             precision="bf16-mixed" if precision == "bf16" else "32-true",
         )
-    except (ValueError, RuntimeError, TypeError) as error:
+    except (ValueError, RuntimeError, TypeError, ImportError) as error:
         problem = str(error)[:200]
         raise InputError(
             f"cannot train on these devices ({problem}): check --accelerator, --devices, --strategy"

@@ -35,5 +35,5 @@ def conv4(*, widths: tuple[int, ...] = (64, 64, 64, 64)) -> Conv4:
     torch.Size([2, 16])
     """
     of_length(4, widths=widths)
-    between(1, 65_536, widths=widths)
+    between(1, 16_384, widths=widths)
     return Conv4(widths)

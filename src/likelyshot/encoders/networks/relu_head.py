@@ -37,5 +37,6 @@ def relu_head(*, in_dim: int, dim: int = 512, rectify: bool = False) -> ReLUHead
     >>> relu_head(in_dim=1280, dim=64)(torch.rand(2, 1280)).shape
     torch.Size([2, 64])
     """
-    between(1, 1_000_000, in_dim=in_dim, dim=dim)
+    between(1, 1_000_000, in_dim=in_dim)
+    between(1, 16_384, dim=dim)  # base statistics have dim x dim numbers
     return ReLUHead(in_dim, dim, rectify)

@@ -71,6 +71,6 @@ def resnet12(
     torch.Size([2, 16])
     """
     of_length(4, widths=widths)
-    between(1, 65_536, widths=widths, dropblock_size=dropblock_size)
+    between(1, 16_384, widths=widths, dropblock_size=dropblock_size)
     rates(drop=drop)
     return ResNet12(widths, drop, dropblock_size)

@@ -55,5 +55,5 @@ def resnet18(*, widths: tuple[int, ...] = (64, 128, 256, 512)) -> ResNet18:
     torch.Size([2, 16])
     """
     of_length(4, widths=widths)
-    between(1, 65_536, widths=widths)
+    between(1, 16_384, widths=widths)
     return ResNet18(widths)
