@@ -19,8 +19,7 @@ from likelyshot import Calibration, Result, calibrate, sample_tasks
 from likelyshot.cli import spread
 from likelyshot.cli.display import running
 from likelyshot.cli.options import SUFFIXES
-from likelyshot.data.feature_files import READERS
-from likelyshot.data.features import Features
+from likelyshot.data.features import READERS, Features
 from likelyshot.data.tasks import Balanced
 from likelyshot.evaluation.reproduce import protocols
 from likelyshot.methods import METHODS

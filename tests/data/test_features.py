@@ -19,8 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from likelyshot.data.feature_files import READERS
-from likelyshot.data.features import Base, Features, splits
+from likelyshot.data.features import READERS, Base, Features, splits
 from likelyshot.errors import InputError
 from likelyshot.functional.covariance import within_class_covariance
 

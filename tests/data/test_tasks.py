@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hostile import variants
-from likelyshot.data.containers import _digest, write_container
+from likelyshot.data.files import _digest, write_container
 from likelyshot.data.tasks import FORMAT, Balanced, Dirichlet, Tasks, _draw_distinct, _largest_remainder, sample_tasks
 from likelyshot.errors import InputError
 

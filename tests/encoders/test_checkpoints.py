@@ -11,7 +11,7 @@ from torch import nn
 
 from hostile import variants
 from likelyshot import InputError
-from likelyshot.data.containers import _digest
+from likelyshot.data.files import _digest
 from likelyshot.encoders import networks as encoders
 from likelyshot.encoders.checkpoints import (
     FORMAT,

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 
 from likelyshot.confidence.novelty import learn_novelty
 from likelyshot.confidence.temperature import support_temperature
-from likelyshot.data.containers import write_container
 from likelyshot.data.features import Base, Features
+from likelyshot.data.files import write_container
 from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
 from likelyshot.own_data.model import FORM, Model, wants_rectified

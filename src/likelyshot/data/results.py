@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likelyshot import __version__
-from likelyshot.data.containers import Count, read_document, write_document
+from likelyshot.data.files import Count, read_document, write_document
 from likelyshot.data.tasks import plan_from
 from likelyshot.errors import InputError
 from likelyshot.machine import cores

@@ -11,8 +11,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from likelyshot.data.containers import read_container, write_container
-from likelyshot.data.schema import convert
+from likelyshot.data.files import convert, read_container, write_container
 from likelyshot.encoders import networks as encoders
 from likelyshot.encoders.networks.blocks import Encoder
 from likelyshot.errors import InputError

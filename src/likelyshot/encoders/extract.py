@@ -13,11 +13,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from likelyshot.data.containers import write_tensors
 from likelyshot.data.datasets import ImageSet, open_images, refuse_unreadable
-from likelyshot.data.feature_files import READERS
-from likelyshot.data.features import Base, Features
-from likelyshot.data.files import output_folder
+from likelyshot.data.features import READERS, Base, Features
+from likelyshot.data.files import output_folder, write_tensors
 from likelyshot.data.items import Item
 from likelyshot.encoders.checkpoints import load_encoder
 from likelyshot.encoders.embed import embed

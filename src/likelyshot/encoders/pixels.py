@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from likelyshot.data.schema import convert
+from likelyshot.data.files import convert
 from likelyshot.errors import InputError
 
 if TYPE_CHECKING:

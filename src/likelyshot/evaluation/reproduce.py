@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from likelyshot import __version__
-from likelyshot.data.containers import write_document
 from likelyshot.data.features import Base, Features
-from likelyshot.data.files import output_folder
+from likelyshot.data.files import output_folder, write_document
 from likelyshot.data.packaged import NETWORKS
 from likelyshot.data.results import Difference, Result, environment
 from likelyshot.data.tasks import Balanced, Dirichlet, Tasks, sample_tasks

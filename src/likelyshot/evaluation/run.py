@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from likelyshot.data.containers import write_document
 from likelyshot.data.features import Base, Features, FeaturesFile
+from likelyshot.data.files import write_document
 from likelyshot.data.packaged import NETWORKS
 from likelyshot.data.results import Result, environment
 from likelyshot.data.tasks import Balanced, Plan, Tasks, plan_from, sample_tasks

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from likelyshot import __version__
-from likelyshot.data.containers import Count, read_document, write_document
 from likelyshot.data.features import Features
+from likelyshot.data.files import Count, read_document, write_document
 from likelyshot.data.results import environment
 from likelyshot.data.tasks import Tasks
 from likelyshot.errors import InputError

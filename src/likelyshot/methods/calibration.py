@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likelyshot.data.containers import read_document, write_document
+from likelyshot.data.files import read_document, write_document
 from likelyshot.errors import InputError, nearest
 
 METRICS = ("euclidean", "cosine", "mll")

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from likelyshot.confidence.novelty import learn_novelty
 from likelyshot.confidence.temperature import HeldOut, held_out, is_transductive, validation_temperature
-from likelyshot.data.containers import read_container, read_tensors, write_container
 from likelyshot.data.features import Base, Features
+from likelyshot.data.files import read_container, read_tensors, write_container
 from likelyshot.errors import InputError
 from likelyshot.functional.normalise import rectify as split_signs
 from likelyshot.machine import Progress

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from likelyshot.data.containers import read_document
+from likelyshot.data.files import read_document
 from likelyshot.data.results import FORMAT as RESULT
 from likelyshot.data.results import Result
 from likelyshot.errors import InputError

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from likelyshot.data.schema import convert
+from likelyshot.data.files import convert
 from likelyshot.encoders.pixels import Preparation
 from likelyshot.errors import InputError, nearest
 

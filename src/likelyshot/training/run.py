@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import torch
 
-from likelyshot.data.containers import write_document
 from likelyshot.data.datasets import ImageSet
 from likelyshot.data.features import Base, Features
-from likelyshot.data.files import output_folder
+from likelyshot.data.files import convert, output_folder, write_document
 from likelyshot.data.results import Result, environment
-from likelyshot.data.schema import convert
 from likelyshot.data.tasks import Balanced, sample_tasks
 from likelyshot.encoders import networks
 from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, load_encoder, restore_module

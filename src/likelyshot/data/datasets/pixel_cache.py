@@ -16,10 +16,9 @@ import PIL
 import torch
 from PIL import features
 
-from likelyshot.data.containers import read_document, write_document
 from likelyshot.data.datasets.decoding import Decoded, Pixels, check_size, decode, refuse_unreadable, without
 from likelyshot.data.datasets.image_set import ImageSet
-from likelyshot.data.files import output_folder, replacing
+from likelyshot.data.files import output_folder, read_document, replacing, write_document
 from likelyshot.data.items import Problem
 from likelyshot.errors import InputError
 from likelyshot.machine import Progress

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from likelyshot.data.containers import read_document
+from likelyshot.data.files import read_document
 from likelyshot.errors import InputError, few, nearest
 
 PARTS = ("train", "val", "test")

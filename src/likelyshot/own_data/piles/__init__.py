@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from likelyshot.data.feature_files import READERS, reading
+from likelyshot.data.features import READERS, reading
 from likelyshot.data.images import SUFFIXES, find_images
 from likelyshot.data.items import Item, Problem
 from likelyshot.data.tables import TABLES, read_table

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from likelyshot.data.feature_files import choose_split, open_features, read_labels
+from likelyshot.data.arrays import float_tensor, number_classes
+from likelyshot.data.features import choose_split, open_features, read_labels
 from likelyshot.data.items import Item
-from likelyshot.data.values import float_tensor, number_classes
 from likelyshot.errors import InputError
 from likelyshot.own_data.piles.pile import Numbered, Pile
 
