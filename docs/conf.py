@@ -113,7 +113,8 @@ def fill_in(app: Sphinx, docname: str, source: list[str]) -> None:
     if docname == "decisions/README":  # a list of links where the repository is read; a part of the contents here
         source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
     if docname in ("index", "contributing", "changelog") or docname.startswith("api/"):
-        names = [module.name for module in pkgutil.iter_modules(functional.__path__)]
+        modules = {module.name for module in pkgutil.iter_modules(functional.__path__)}
+        names = sorted(modules - set(functional.ALIASES))
         known = {"root_page": root_page, "command_reference": command_reference}
         page = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True).from_string(source[0])
         source[0] = page.render(methods=METHODS, functional=names, **known)

@@ -11,8 +11,7 @@ import torch
 
 from likelyshot import Balanced, Features, evaluate, sample_tasks
 from likelyshot.data.packaged import PACKAGED
-from likelyshot.functional.normalise import l2_normalise
-from likelyshot.functional.scores import squared_distances
+from likelyshot.functional.scores import l2_normalise, squared_distances
 from likelyshot.methods import METHODS
 
 # %%

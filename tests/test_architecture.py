@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import likelyshot
+from likelyshot import functional
 from likelyshot.methods import METHODS
 
 ROOT = Path(likelyshot.__file__).parent
@@ -56,6 +58,14 @@ def test_imports_point_down():
             assert ROOMS.index(room(other)) <= ROOMS.index(room(mine)), f"{mine} imports {other}"
 
 
+def test_older_modules_give_the_same_functions_and_nothing_here_imports_them():
+    aliases = {f"likelyshot.functional.{name}" for name in functional.ALIASES}
+    for alias in aliases:
+        module = importlib.import_module(alias)
+        assert all(getattr(module, name).__module__ not in aliases for name in module.__all__)
+    assert not aliases & {other for path in ROOT.rglob("*.py") for other in imports(path)}
+
+
 def test_every_name_at_the_top_is_a_room():
     names = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert names - {"__init__"} == set(ROOMS)
@@ -87,7 +97,6 @@ def test_a_method_is_one_file_one_entry_and_one_docs_line():
     assert all(source.count(f"    {name}: Facts(") == 1 for name in METHODS)
     files = {path.stem for path in (ROOT / "methods").glob("*.py")} - {
         "__init__",
-        "inputs",
         "calibration",
         "binding",
         "facts",

@@ -32,7 +32,7 @@ from likelyshot import (
     TransductiveMLLClassifier,
 )
 from likelyshot.confidence.temperature import support_temperature
-from likelyshot.functional.prototypes import class_means
+from likelyshot.functional.scores import class_means
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import facts_of, needs_of
 from likelyshot.methods.calibration import METRICS, fit_calibration
@@ -520,7 +520,7 @@ def with_row(value, row=2):
     return support, labels
 
 
-NEGATIVE = r"Negative values in data: \w+ models features as exponential and needs them non-negative, got .*rectify"
+NEGATIVE = r"Negative values in data: \w+ needs non-negative features, got .*rectify"
 ZEROS = r"1 of 12 rows of X are all zeros, first row 2: a zero row has no direction.* or use normalise=False"
 BAD = [
     (FewShotClassifier("mlll"), None, r"unknown method 'mlll': did you mean 'mll'\? Known: alpha_tim, baseline"),

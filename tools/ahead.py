@@ -23,7 +23,7 @@ from torch import Tensor
 from likelyshot import Balanced, Dirichlet, Features, InputError, evaluate, sample_tasks
 from likelyshot.data.features import Base, splits
 from likelyshot.data.packaged import NETWORKS
-from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.scores import l2_normalise
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import needs_of
 from likelyshot.methods.likelihood_mixture import Constants, mixture_scores

@@ -16,7 +16,7 @@ from torch import Tensor
 from likelyshot import Balanced, Dirichlet, Features, Tasks, sample_tasks
 from likelyshot.data.packaged import PACKAGED
 from likelyshot.evaluation.evaluate import map_chunks
-from likelyshot.functional.prototypes import one_hot
+from likelyshot.functional.scores import one_hot
 from likelyshot.methods import METHODS
 
 PLANS: tuple[Balanced | Dirichlet, ...] = (Dirichlet(alpha=1.0), Dirichlet(alpha=2.0), Dirichlet(alpha=5.0), Balanced())

@@ -16,9 +16,13 @@ from likelyshot.confidence.novelty import learn_novelty
 from likelyshot.confidence.temperature import INDUCTIVE_FACTOR, support_gap
 from likelyshot.data.packaged import PACKAGED
 from likelyshot.evaluation.evaluate import cores, map_chunks
-from likelyshot.functional.normalise import l2_normalise
-from likelyshot.functional.prototypes import class_means
-from likelyshot.functional.scores import cosines, exponential_log_likelihood, exponential_rates
+from likelyshot.functional.scores import (
+    class_means,
+    cosines,
+    exponential_log_likelihood,
+    exponential_rates,
+    l2_normalise,
+)
 from likelyshot.methods.mll import mll
 
 KNOWN, RATE, SHIPPED = 5, 0.05, "**best class against background (shipped)**"

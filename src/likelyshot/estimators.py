@@ -21,16 +21,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from likelyshot.confidence.temperature import is_transductive, support_temperature
 from likelyshot.errors import InputError, nearest
-from likelyshot.functional.normalise import l2_normalise, rectify
-from likelyshot.functional.prototypes import class_means
-from likelyshot.functional.temperature import check_temperature, probabilities
+from likelyshot.functional.checks import check_non_negative
+from likelyshot.functional.metrics import check_temperature, probabilities
+from likelyshot.functional.scores import class_means, l2_normalise, rectify
 from likelyshot.machine import check_device
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import check_values, facts_of, function_of, name_of, needs_of, parameters_of
 from likelyshot.methods.calibration import METRICS, Calibration, check_metrics, fit_calibration
 from likelyshot.methods.combined import check_calibration, score_columns
 from likelyshot.methods.facts import STATISTICS
-from likelyshot.methods.inputs import check_non_negative
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -474,7 +473,7 @@ class CombinedClassifier(_MethodClassifier):
 
 
 def _needs_non_negative(name: str) -> bool:
-    return name in METHODS and bool(facts_of(METHODS[name]).non_negative)
+    return name in METHODS and facts_of(METHODS[name]).non_negative
 
 
 def _array(values: Any) -> Any:

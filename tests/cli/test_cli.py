@@ -111,7 +111,7 @@ def test_all_methods_and_what_is_missing(run, file, features, tmp_path):
     code, out, err = run("evaluate", signed, "--method", "all", *quick, "--json")
     assert code == 0
     assert {row["method"] for row in json.loads(out)} & {"mll", "pt_map", "tim"} == {"tim"}
-    assert "Skipped mll: mll models features as exponential" in err.replace("\n", " ")
+    assert "Skipped mll: mll needs non-negative features" in err.replace("\n", " ")
     code, out, err = run("evaluate", alone, "--method", "combined", "--shots", 1, *QUICK)
     assert (code, out) == (2, "")
     assert "--val" in err

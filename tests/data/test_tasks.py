@@ -512,7 +512,7 @@ def test_inconsistent_tasks_are_refused():
         {"config": {**tasks.config, "query": {"plan": "spiral"}}},
     ]
     for change in wrong:
-        with pytest.raises(InputError, match=r"sample them again|the configuration of the tasks"):
+        with pytest.raises(InputError, match="sample them again"):
             Tasks(**{**arrays, "ways": 5, "shots": 1, "config": tasks.config, **change})
 
 

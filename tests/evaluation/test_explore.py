@@ -13,7 +13,7 @@ from likelyshot import Balanced, Features, evaluate, sample_tasks
 from likelyshot.errors import InputError
 from likelyshot.evaluation.explore import LEAST_POSITIVE, explore, explore_work
 from likelyshot.evaluation.separation import separation
-from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.scores import l2_normalise
 from likelyshot.methods import METHODS
 
 CONTRACT = {

@@ -6,8 +6,7 @@ import torch
 
 from likelyshot.functional.entropies import entropy_slope
 from likelyshot.functional.prototype_descent import descend_prototypes
-from likelyshot.functional.prototypes import class_means
-from likelyshot.functional.scores import squared_distances
+from likelyshot.functional.scores import class_means, squared_distances
 
 
 def sample(seed, *batch, ways=3, shots=2, queries=7, dim=6):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from likelyshot.functional.prototypes import one_hot
+from likelyshot.functional.scores import one_hot
 from likelyshot.functional.within import discount_within
 
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from likelyshot import InputError, calibrate, sample_tasks
 from likelyshot.data.features import Base, Features
 from likelyshot.data.tasks import Balanced
-from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.scores import l2_normalise
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import facts_of, needs_of, parameters_of
 
 WAYS, SHOTS, DIM = 4, 3, 24
 #: What holds after 20 steps holds after the thousand of the default, which the tests of these methods take.
 FEW_STEPS = {"tim": {"steps": 20}, "alpha_tim": {"steps": 20}, "baseline": {"steps": 20}, "baseline_pp": {"steps": 20}}
-NON_NEGATIVE = {name: why for name, ours in METHODS.items() if (why := facts_of(ours).non_negative)}
+NON_NEGATIVE = [name for name, ours in METHODS.items() if facts_of(ours).non_negative]
 INDUCTIVE = [name for name, ours in METHODS.items() if facts_of(ours).kind != "transductive" and name != "combined"]
 
 
@@ -175,7 +175,9 @@ def test_signed_features_are_refused_by_methods_that_have_no_answer(name):
     support, labels, query = draw(12)
     if name in NON_NEGATIVE:
         for pair in ((support - 1, query), (support, query - 1)):
-            with pytest.raises(InputError, match=rf"{name} .* needs them non-negative.*relu\(x\), relu\(-x\).*rectify"):
+            with pytest.raises(
+                InputError, match=rf"{name} needs non-negative features.*relu\(x\), relu\(-x\).*rectify"
+            ):
                 method(name)(pair[0], labels, pair[1])
     else:
         assert method(name)(support - 0.5, labels, query - 0.5).isfinite().all()

@@ -11,7 +11,7 @@ import warnings
 import pytest
 import torch
 
-from likelyshot.functional.prototypes import class_means
+from likelyshot.functional.scores import class_means
 from likelyshot.methods.bd_cspn import bd_cspn
 from likelyshot.methods.laplacianshot import laplacianshot
 from likelyshot.methods.matching import matching

@@ -13,8 +13,7 @@ import torch
 from likelyshot import FewShotClassifier, cli
 from likelyshot.confidence.temperature import held_out, is_transductive
 from likelyshot.evaluation import reproduce
-from likelyshot.functional.prototypes import class_means
-from likelyshot.functional.scores import cosines
+from likelyshot.functional.scores import class_means, cosines
 from likelyshot.methods import FACTS, METHODS
 from likelyshot.methods.binding import facts_of, titles, variants
 from likelyshot.methods.facts import Facts

@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
-from likelyshot.functional.normalise import l2_normalise
-from likelyshot.functional.prototypes import class_means
-from likelyshot.functional.scores import squared_distances
+from likelyshot.functional.scores import class_means, l2_normalise, squared_distances
 
 #: In the background a class counts for at most this many times the mean of the others, and one item. Otherwise the most
 #: frequent class of a pile would itself look like background.

@@ -38,7 +38,7 @@ from likelyshot.data.files import write_tensors
 from likelyshot.data.tables import LABEL_COLUMNS, TABLES, read_table, whole_numbers
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.covariance import within_class_covariance
-from likelyshot.functional.normalise import rectify
+from likelyshot.functional.scores import rectify
 
 MARKS = {  # how the contents of files begin
     rb"\x93NUMPY": (".npy",),

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likelyshot.data.files import Count, convert, read_container, write_container
+from likelyshot.data.files import Count, read_container, write_container
 from likelyshot.errors import InputError
 
 BLOCK = 256  # tasks drawn from one random stream; another value gives other tasks
@@ -141,7 +141,12 @@ class Tasks:
         wrong_way = (self.query_labels < 0) | (self.query_labels >= self.ways)
         if wrong_way.any() or (self.support < 0).any() or (self.query < 0).any():
             raise InputError(f"expected rows from 0 and ways below {self.ways} in tasks: sample them again")
-        config = convert(_Config, self.config, "the configuration of the tasks")
+        try:
+            config = msgspec.convert(self.config, _Config)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise InputError(
+                f"expected a configuration of tasks, but got another ({error}): sample them again"
+            ) from None
         if not len(range(*config.range)) == config.n_tasks == len(self):
             raise InputError(f"expected a range of {len(self)} tasks, but got {config.range}: sample them again")
 

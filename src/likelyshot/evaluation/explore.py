@@ -14,10 +14,10 @@ from likelyshot.data.features import Features
 from likelyshot.data.tasks import Balanced, sample_tasks
 from likelyshot.errors import InputError
 from likelyshot.evaluation.separation import score_separation
+from likelyshot.functional.checks import check_lambda_max, check_non_negative
 from likelyshot.functional.families import FAMILIES, fit_families, histogram, holm, rate_test
-from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.scores import l2_normalise
 from likelyshot.machine import Progress
-from likelyshot.methods.inputs import check_lambda_max, check_non_negative
 
 Array = NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.scores import l2_normalise
 
 
 def within_class_covariance(vectors: Tensor, labels: Tensor) -> Tensor:

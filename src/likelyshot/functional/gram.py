@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likelyshot.functional.prototypes import one_hot
+from likelyshot.functional.scores import one_hot
 
 
 def join(support: Tensor, labels: Tensor, query: Tensor, n_ways: int) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from likelyshot.functional.checks import check_positive
-from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.scores import l2_normalise
 
 OFFSET = 1e-6  # keeps the slope at zero finite
 

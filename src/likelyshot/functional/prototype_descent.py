@@ -11,8 +11,7 @@ from torch import Tensor
 
 from likelyshot.functional.adam import adam
 from likelyshot.functional.checks import check_positive
-from likelyshot.functional.prototypes import class_means, one_hot
-from likelyshot.functional.scores import squared_distances
+from likelyshot.functional.scores import class_means, one_hot, squared_distances
 
 
 def descend_prototypes(

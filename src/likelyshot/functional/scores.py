@@ -1,11 +1,97 @@
-"""Scores of queries against classes: one per (query, class), higher is better."""
+"""From vectors to scores: unit vectors, class means (prototypes), and how well each query fits each class."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from likelyshot.functional.normalise import l2_normalise
+from likelyshot.errors import InputError
+
+NOT_FINITE = (
+    "expected finite features, but got NaN or infinity: check the encoder or the file that they come from "
+    "(while training, a lower learning rate helps)"
+)
+
+
+def l2_normalise(x: Tensor) -> Tensor:
+    """Scale every vector to unit Euclidean length, x / ||x||_2; a zero vector stays zero.
+
+    Shapes: (..., d) -> (..., d). Where squares could overflow or vanish, divides by the largest entry first. NaN
+    and infinity are refused.
+
+    >>> l2_normalise(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000],
+            [0.6000, 0.8000]])
+    """
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    if length.numel() and float(length.detach().amin()) > 1e-15 and float(length.detach().amax()) < 1e15:
+        return x / length
+    if not bool(x.detach().isfinite().all()):
+        raise InputError(NOT_FINITE)
+    tiny = torch.finfo(x.dtype).tiny
+    scaled = x / x.detach().abs().amax(-1, keepdim=True).clamp_min(tiny)
+    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return scaled / length.clamp_min(tiny)
+
+
+def rectify(x: Tensor) -> Tensor:
+    """Split signed features losslessly into non-negative ones, [relu(x), relu(-x)].
+
+    Shapes: (..., d) -> (..., 2d).
+
+    >>> rectify(torch.tensor([1.0, -2.0]))
+    tensor([1., 0., 0., 2.])
+    """
+    return torch.cat([x.clamp_min(0), (-x).clamp_min(0)], dim=-1)
+
+
+def one_hot(labels: Tensor, n_ways: int, dtype: torch.dtype) -> Tensor:
+    """Mark the class of every sample, 1[y = k].
+
+    Shapes: labels (..., s) -> (..., s, k).
+
+    >>> one_hot(torch.tensor([1, 0]), 2, torch.float32)
+    tensor([[0., 1.],
+            [1., 0.]])
+    """
+    return (labels.unsqueeze(-1) == torch.arange(n_ways, device=labels.device)).to(dtype)
+
+
+def class_means(support: Tensor, labels: Tensor, n_ways: int) -> Tensor:
+    """Average the support of every class: the prototypes m_k (Snell et al. 2017, eq. 1).
+
+    Shapes: support (..., s, d), labels (..., s) or (s,) -> (..., k, d). A class without support gets zeros.
+
+    >>> class_means(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1]), n_ways=2)
+    tensor([[2.],
+            [5.]])
+    """
+    member = one_hot(labels, n_ways, support.dtype)  # (..., s, k)
+    share = member / member.sum(-2, keepdim=True).clamp_min(1)
+    return share.transpose(-1, -2) @ support
+
+
+def shrunk_means(support: Tensor, labels: Tensor, n_ways: int, shrinkage: float) -> Tensor:
+    """Average the support of every class together with `shrinkage` examples that look like the average class.
+
+    (n_k m_k + shrinkage m) / (n_k + shrinkage), with m the mean of the m_k. The mean of few examples is zero for some
+    features that its class has, which puts it far from all queries: the fewer examples, the more so.
+    Shapes: support (..., s, d), labels (..., s) or (s,) -> (..., k, d).
+
+    Args:
+        shrinkage: Number of examples of the average class; 0 gives `class_means`.
+
+    >>> shrunk_means(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1]), n_ways=2, shrinkage=1.0)
+    tensor([[2.5000],
+            [4.2500]])
+    """
+    means = class_means(support, labels, n_ways)
+    if shrinkage == 0:
+        return means
+    shots = one_hot(labels, n_ways, support.dtype).sum(-2).unsqueeze(-1)  # (..., k, 1)
+    common = means.sum(-2, keepdim=True) / (shots > 0).sum(-2, keepdim=True).clamp_min(1)
+    return (shots * means + shrinkage * common) / (shots + shrinkage)
 
 
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:

@@ -38,15 +38,13 @@ from likelyshot.methods.tim import tim
 
 Method = Callable[..., Tensor]
 
-EXPONENTIAL, POWER = "models features as exponential", "takes a power of the features"
-
 #: Every method with its facts; `METHODS` has them by name.
 FACTS: dict[Method, Facts] = {
     euclidean: Facts("Euclidean", "closed form"),
     cosine: Facts("Cosine", "closed form"),
-    mll: Facts("MLL", "closed form", non_negative=EXPONENTIAL),
-    mll_transductive: Facts("MLL, transductive", non_negative=EXPONENTIAL, runs=5, quick=True),
-    likelihood_mixture: Facts("Likelihood mixture", non_negative=EXPONENTIAL, runs=5, quick=True),
+    mll: Facts("MLL", "closed form", non_negative=True),
+    mll_transductive: Facts("MLL, transductive", non_negative=True, runs=5, quick=True),
+    likelihood_mixture: Facts("Likelihood mixture", non_negative=True, runs=5, quick=True),
     combined: Facts("Combined", "closed form"),
     protonet: Facts("ProtoNet, not normalised", "closed form", quick=True),
     simpleshot: Facts("SimpleShot", "closed form", quick=True),
@@ -61,7 +59,7 @@ FACTS: dict[Method, Facts] = {
     bd_cspn: Facts("BD-CSPN", quick=True),
     pt_map: Facts(
         "PT-MAP",
-        non_negative=POWER,
+        non_negative=True,
         variants={"pt_map_estimated": Variant("PT-MAP, marginals estimated", {"marginals": "estimated"})},
     ),
     lr_ici: Facts("LR+ICI", temperature=0.25, slow=True),
@@ -69,7 +67,7 @@ FACTS: dict[Method, Facts] = {
     paddle: Facts("PADDLE", quick=True),
     protolp: Facts(
         "protoLP, marginals estimated",
-        non_negative=POWER,
+        non_negative=True,
         variants={"protolp_uniform": Variant("protoLP, marginals uniform", {"marginals": "uniform"})},
     ),
 }

@@ -7,10 +7,9 @@ import functools
 import torch
 from torch import Tensor
 
-from likelyshot.functional.checks import check_positive
+from likelyshot.functional.checks import check_positive, prepare
 from likelyshot.functional.entropies import information_slope
 from likelyshot.functional.prototype_descent import descend_prototypes
-from likelyshot.methods.inputs import prepare
 
 
 @torch.no_grad()

@@ -6,10 +6,8 @@ import torch
 from torch import Tensor
 
 from likelyshot.functional.adam import adam
-from likelyshot.functional.checks import check_positive
-from likelyshot.functional.prototypes import class_means, one_hot
-from likelyshot.functional.scores import cosines
-from likelyshot.methods.inputs import prepare
+from likelyshot.functional.checks import check_positive, prepare
+from likelyshot.functional.scores import class_means, cosines, one_hot
 
 
 @torch.no_grad()

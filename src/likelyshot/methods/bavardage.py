@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
-from likelyshot.functional.checks import check_count, check_positive, check_shape
+from likelyshot.functional.checks import centre, check_count, check_positive, check_shape
 from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
-from likelyshot.methods.inputs import centre
 
 #: Images of a CUB class. The released code, whose values of `clip` and `t_vb` these are, sums squares over a class.
 CLASS_SIZE = 60

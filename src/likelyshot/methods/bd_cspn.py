@@ -6,11 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likelyshot.functional.checks import check_not_negative
-from likelyshot.functional.normalise import l2_normalise
-from likelyshot.functional.prototypes import class_means
-from likelyshot.functional.scores import cosines
-from likelyshot.methods.inputs import centre
+from likelyshot.functional.checks import centre, check_not_negative
+from likelyshot.functional.scores import class_means, cosines, l2_normalise
 
 
 @torch.no_grad()

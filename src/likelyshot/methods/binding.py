@@ -115,7 +115,7 @@ def about(name: str) -> dict[str, Any]:
         "method": name,
         "does": lines[0] if lines else "",
         "needs": needs(name),
-        "non_negative": bool(facts_of(METHODS[name]).non_negative),
+        "non_negative": facts_of(METHODS[name]).non_negative,
         "parameters": defaults,
         "paper": next((line.removeprefix("Paper: ") for line in lines if line.startswith("Paper: ")), ""),
         "text": text.split(">>>")[0].strip(),

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
-from likelyshot.functional.checks import check_choice
+from likelyshot.functional.checks import check_choice, check_ways, prepare
 from likelyshot.functional.normal_cdf import normal_log_cdf
 from likelyshot.methods.calibration import Calibration, Gaussian, check_metrics
 from likelyshot.methods.cosine import cosine
 from likelyshot.methods.euclidean import euclidean
-from likelyshot.methods.inputs import check_ways, prepare
 from likelyshot.methods.mll import mll
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from likelyshot.functional.prototypes import class_means
-from likelyshot.functional.scores import cosines
-from likelyshot.methods.inputs import prepare
+from likelyshot.functional.checks import prepare
+from likelyshot.functional.scores import class_means, cosines
 
 
 def cosine(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, normalise: bool = True) -> Tensor:

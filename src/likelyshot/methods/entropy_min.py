@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from likelyshot.functional.checks import prepare
 from likelyshot.functional.entropies import entropy_slope
 from likelyshot.functional.prototype_descent import descend_prototypes
-from likelyshot.methods.inputs import prepare
 
 
 @torch.no_grad()

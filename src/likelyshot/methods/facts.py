@@ -29,7 +29,7 @@ class Facts:
         title: Name in tables.
         kind: Whether a query is scored on its own, and how.
         published: Name in the paper's tables, where it differs from the title.
-        non_negative: Why the method needs non-negative features; empty if it does not.
+        non_negative: Whether the method needs non-negative features.
         temperature: Factor of the temperature's prior, in units of the gap; None for that of its kind.
         runs: Runs with held-out examples that `likelyshot.confidence` allows, unless the method has a closed form.
         quick: Whether `likelyshot reproduce` shows it without --full: all of these take three minutes on two cores.
@@ -40,7 +40,7 @@ class Facts:
     title: str
     kind: Kind = "transductive"
     published: str = ""
-    non_negative: str = ""
+    non_negative: bool = False
     temperature: float | None = None
     runs: int = 3
     quick: bool = False

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from likelyshot.functional.checks import check_count, check_not_negative
+from likelyshot.functional.checks import centre, check_count, check_not_negative
 from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
 from likelyshot.functional.neighbours import nearest_neighbours
-from likelyshot.methods.inputs import centre
 
 
 @torch.no_grad()

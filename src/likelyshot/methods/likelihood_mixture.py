@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likelyshot.functional.checks import check_count
+from likelyshot.functional.checks import check_count, check_non_negative, prepare
 from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
 from likelyshot.functional.neighbours import nearest_neighbours
-from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.scores import l2_normalise
 from likelyshot.functional.shares import class_shares
 from likelyshot.functional.sinkhorn import sinkhorn
 from likelyshot.functional.within import discount_within
-from likelyshot.methods.inputs import check_non_negative, prepare
 
 #: Samples above which there are no neighbours: their graph is quadratic.
 LARGEST_GRAPH = 6000

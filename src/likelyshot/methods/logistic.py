@@ -8,12 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likelyshot.functional.checks import check_not_negative
+from likelyshot.functional.checks import check_not_negative, prepare
 from likelyshot.functional.logistic_regression import logistic_logits
-from likelyshot.functional.prototypes import class_means, one_hot
-from likelyshot.functional.scores import cosines
+from likelyshot.functional.scores import class_means, cosines, one_hot
 from likelyshot.functional.span import support_coordinates
-from likelyshot.methods.inputs import prepare
 
 #: Values of C that the cross-validation tries, and the one that stands where no example can be held out.
 STRENGTHS, FALLBACK = (1.0, 10.0, 100.0, 1000.0), 100.0

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
-from likelyshot.functional.checks import check_count, check_positive
+from likelyshot.functional.checks import check_count, check_positive, prepare
 from likelyshot.functional.lasso_path import lasso_leaving_times
 from likelyshot.functional.logistic_regression import logistic_logits
-from likelyshot.functional.prototypes import one_hot
-from likelyshot.methods.inputs import prepare
+from likelyshot.functional.scores import one_hot
 
 
 @torch.no_grad()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from likelyshot.functional.prototypes import one_hot
-from likelyshot.functional.scores import cosines
-from likelyshot.methods.inputs import prepare
+from likelyshot.functional.checks import prepare
+from likelyshot.functional.scores import cosines, one_hot
 
 
 def matching(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int) -> Tensor:

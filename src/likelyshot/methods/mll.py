@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from likelyshot.functional.prototypes import shrunk_means
-from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates
-from likelyshot.methods.inputs import check_lambda_max, check_non_negative, check_shrinkage, prepare
+from likelyshot.functional.checks import check_lambda_max, check_non_negative, check_shrinkage, prepare
+from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates, shrunk_means
 
 
 def mll(

@@ -7,10 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from likelyshot.functional.checks import check_count, check_fraction
-from likelyshot.functional.prototypes import shrunk_means
-from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates
-from likelyshot.methods.inputs import check_lambda_max, check_non_negative, check_shrinkage, prepare
+from likelyshot.functional.checks import (
+    check_count,
+    check_fraction,
+    check_lambda_max,
+    check_non_negative,
+    check_shrinkage,
+    prepare,
+)
+from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates, shrunk_means
 
 
 @torch.no_grad()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from likelyshot.functional.checks import check_count, check_not_negative, check_positive
+from likelyshot.functional.checks import check_count, check_not_negative, check_positive, prepare
 from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
-from likelyshot.methods.inputs import prepare
 
 
 @torch.no_grad()

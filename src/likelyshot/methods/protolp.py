@@ -8,13 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likelyshot.functional.checks import check_count, check_fraction, check_not_negative
+from likelyshot.functional.checks import (
+    check_count,
+    check_fraction,
+    check_non_negative,
+    check_not_negative,
+    check_rounds,
+    prepare,
+)
 from likelyshot.functional.gram import move_to_means, squared_distances_to_means
 from likelyshot.functional.power import centre_units, power_transform
-from likelyshot.functional.prototypes import one_hot
+from likelyshot.functional.scores import one_hot
 from likelyshot.functional.shares import class_shares, estimate_shares
 from likelyshot.functional.sinkhorn import sinkhorn
-from likelyshot.methods.inputs import check_non_negative, check_rounds, prepare
 
 OWN = 1e-8  # weight of a prototype's own class as its label: the system stays regular where no support is connected
 

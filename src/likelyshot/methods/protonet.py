@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from likelyshot.functional.prototypes import class_means
-from likelyshot.functional.scores import squared_distances
-from likelyshot.methods.inputs import check_finite, prepare
+from likelyshot.functional.checks import check_finite, prepare
+from likelyshot.functional.scores import class_means, squared_distances
 
 
 def protonet(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int) -> Tensor:

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from likelyshot.functional.checks import check_non_negative, check_rounds, prepare
 from likelyshot.functional.gram import move_to_means, squared_distances_to_means
 from likelyshot.functional.power import centre_units, power_transform
-from likelyshot.functional.prototypes import one_hot
+from likelyshot.functional.scores import one_hot
 from likelyshot.functional.shares import class_shares, estimate_shares
 from likelyshot.functional.sinkhorn import sinkhorn
-from likelyshot.methods.inputs import check_non_negative, check_rounds, prepare
 
 
 @torch.no_grad()

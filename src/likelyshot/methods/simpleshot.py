@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from likelyshot.functional.prototypes import class_means
-from likelyshot.functional.scores import squared_distances
-from likelyshot.methods.inputs import centre
+from likelyshot.functional.checks import centre
+from likelyshot.functional.scores import class_means, squared_distances
 
 
 def simpleshot(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, base_mean: Tensor | None) -> Tensor:

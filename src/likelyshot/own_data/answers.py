@@ -17,7 +17,7 @@ from torch import Tensor
 from likelyshot.confidence.novelty import Novelty
 from likelyshot.data.files import replacing
 from likelyshot.errors import InputError
-from likelyshot.functional.temperature import probabilities
+from likelyshot.functional.metrics import probabilities
 
 DIGITS = 6  # of probabilities in tables
 FORMULA = tuple("=+-@\t\r\n")  # a spreadsheet may compute cells that begin with these

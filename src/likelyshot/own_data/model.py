@@ -20,7 +20,7 @@ from likelyshot.confidence.temperature import HeldOut, held_out, is_transductive
 from likelyshot.data.features import Base, Features
 from likelyshot.data.files import read_container, read_tensors, write_container
 from likelyshot.errors import InputError
-from likelyshot.functional.normalise import rectify as split_signs
+from likelyshot.functional.scores import rectify as split_signs
 from likelyshot.machine import Progress
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import Params, bind, check_params, facts_of, needs, parameters, parameters_of

@@ -17,7 +17,7 @@ from likelyshot.encoders.cache import Cache
 from likelyshot.encoders.embed import embed
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
-from likelyshot.functional.normalise import rectify
+from likelyshot.functional.scores import rectify
 from likelyshot.machine import CACHE_BYTES, Progress, ordered_map
 from likelyshot.own_data.piles import Pile, duplicates
 

@@ -13,13 +13,11 @@ from torch import Tensor
 
 from likelyshot.confidence.temperature import is_transductive
 from likelyshot.errors import InputError
-from likelyshot.functional.normalise import l2_normalise
-from likelyshot.functional.prototypes import shrunk_means
-from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates
+from likelyshot.functional.checks import check_non_negative
+from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates, l2_normalise, shrunk_means
 from likelyshot.machine import Progress, ordered_map
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import function_of, name_of, parameters_of
-from likelyshot.methods.inputs import check_non_negative
 from likelyshot.methods.mll_transductive import check_parameters, class_sums, moved
 from likelyshot.own_data.rows import as_tensor, block_rows, blocks
 
