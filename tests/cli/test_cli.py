@@ -17,8 +17,7 @@ from safetensors.torch import save_file
 
 from likelyshot import Calibration, Result, calibrate, sample_tasks
 from likelyshot.cli import spread
-from likelyshot.cli.display import running
-from likelyshot.cli.options import SUFFIXES
+from likelyshot.cli.shared import SUFFIXES, running
 from likelyshot.data.features import READERS, Features
 from likelyshot.data.tasks import Balanced
 from likelyshot.evaluation.reproduce import protocols

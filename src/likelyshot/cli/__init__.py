@@ -17,10 +17,10 @@ from likelyshot.cli.explore import explore
 from likelyshot.cli.extract import extract
 from likelyshot.cli.fit import fit
 from likelyshot.cli.list_methods import list_methods
-from likelyshot.cli.options import SUFFIXES
 from likelyshot.cli.predict import predict
 from likelyshot.cli.report import report
 from likelyshot.cli.reproduce import reproduce
+from likelyshot.cli.shared import SUFFIXES
 from likelyshot.cli.sweep import sweep
 from likelyshot.cli.train import train
 from likelyshot.errors import InputError

@@ -11,8 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from likelyshot.cli.display import difference, percent, print_json, running
-from likelyshot.cli.options import (
+from likelyshot.cli.shared import (
     AlphaOption,
     BaseOption,
     CalibrationOption,
@@ -35,6 +34,8 @@ from likelyshot.cli.options import (
     TotalOption,
     ValOption,
     WaysOption,
+    print_json,
+    running,
 )
 from likelyshot.errors import InputError
 
@@ -143,6 +144,7 @@ def _write_report(folder: Path, results: list[Result]) -> None:
 
 def _table(title: str, results: list[Result]) -> Table:
     """Lay out the methods of one number of shots."""
+    from likelyshot.cli.tables import difference, percent
     from likelyshot.evaluation.run import references
 
     table = Table(title=Text(title), title_justify="left", caption_justify="left")

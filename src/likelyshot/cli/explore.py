@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from likelyshot.cli.display import print_json, running
-from likelyshot.cli.options import (
+from likelyshot.cli.shared import (
     FeaturesArgument,
     JsonOption,
     LabelsOption,
@@ -20,6 +19,8 @@ from likelyshot.cli.options import (
     SplitOption,
     TasksOption,
     WaysOption,
+    print_json,
+    running,
 )
 from likelyshot.errors import InputError
 

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from likelyshot.cli.display import print_json, running
-from likelyshot.cli.options import DeviceOption, JsonOption
 from likelyshot.cli.own_data import CacheOption
+from likelyshot.cli.shared import DeviceOption, JsonOption, print_json, running
 
 
 def extract(

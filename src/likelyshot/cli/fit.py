@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from likelyshot.cli.display import print_json, running
-from likelyshot.cli.options import JsonOption
 from likelyshot.cli.own_data import (
     CacheOption,
     EncoderOption,
@@ -25,6 +23,7 @@ from likelyshot.cli.own_data import (
     SupportOption,
     TextColumnOption,
 )
+from likelyshot.cli.shared import JsonOption, print_json, running
 
 
 def fit(

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from likelyshot.cli.display import console, print_json
-from likelyshot.cli.options import JsonOption
+from likelyshot.cli.shared import JsonOption, console, print_json
 
 
 def list_methods(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from likelyshot.cli.display import Start
+from likelyshot.cli.shared import Start
 from likelyshot.errors import InputError
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ def write_extras(
 
 
 def show(screen: Console, text: str, style: str | None = None) -> None:
-    """Print a sentence that may hold any name."""
-    screen.print(printable(text), soft_wrap=True, style=style)
+    """Print a sentence that may hold any name; on a terminal, lines end between words."""
+    screen.print(printable(text), soft_wrap=not screen.is_terminal, style=style)
 
 
 def show_confusion(screen: Console, expectation: Expectation) -> None:

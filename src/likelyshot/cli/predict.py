@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from likelyshot.cli.display import print_json, running
-from likelyshot.cli.options import JsonOption
 from likelyshot.cli.own_data import (
     CacheOption,
     CopyOption,
@@ -24,6 +22,7 @@ from likelyshot.cli.own_data import (
     PathColumnOption,
     TextColumnOption,
 )
+from likelyshot.cli.shared import JsonOption, print_json, print_lines, running
 from likelyshot.errors import InputError
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def predict(
         )
         if output is None:
             for chunk in result.chunks():
-                sys.stdout.writelines(map(json_line, chunk.rows()))
+                print_lines(screen, map(json_line, chunk.rows()))
         else:
             result.save(output)
             own_data.show(screen, f"Wrote {len(result.items):,} answers to {output}.")

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from likelyshot.cli.display import print_json, running
-from likelyshot.cli.options import JsonOption
+from likelyshot.cli.shared import JsonOption, print_json, running
 from likelyshot.errors import InputError
 
 

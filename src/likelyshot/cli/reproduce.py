@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from likelyshot.cli.display import print_json, running
-from likelyshot.cli.options import DeviceOption, JsonOption, SeedOption, TasksOption
+from likelyshot.cli.shared import DeviceOption, JsonOption, SeedOption, TasksOption, print_json, running
 
 
 def reproduce(

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from likelyshot.cli.display import print_json, running
-from likelyshot.cli.options import (
+from likelyshot.cli.shared import (
     AlphaOption,
     BaseOption,
     DeviceOption,
@@ -30,6 +29,8 @@ from likelyshot.cli.options import (
     TotalOption,
     ValOption,
     WaysOption,
+    print_json,
+    running,
 )
 from likelyshot.errors import InputError
 

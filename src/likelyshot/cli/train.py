@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from likelyshot.cli.display import console, print_json
-from likelyshot.cli.options import JsonOption
+from likelyshot.cli.shared import JsonOption, console, print_json
 
 if TYPE_CHECKING:
     from likelyshot.training.loop import State

@@ -1,0 +1,218 @@
+"""What commands share: their options, and the screen with its bar."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+#: Called with a number of steps; returns what to call as steps are done, and what to call with the name of the stage.
+Start = Callable[[int], tuple[Callable[[int], None], Callable[[str], None]]]
+
+
+class Plan(str, Enum):
+    """How the queries of a task are drawn."""
+
+    dirichlet = "dirichlet"
+    balanced = "balanced"
+
+
+#: How the names of features files end.
+SUFFIXES = (".safetensors", ".npz", ".npy", ".csv", ".tsv", ".parquet", ".pkl", ".pickle", ".plk", ".pt", ".pth")
+KINDS = "Features file: .safetensors, .npz, .npy, .csv, .tsv, .parquet, .pkl or .pt"
+FeaturesArgument = Annotated[
+    Path | None, typer.Argument(help=f"{KINDS}. Default: the packaged features.", show_default=False)
+]
+NetworksArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help=f"{KINDS}. Or three files, made by networks trained with euclidean, cosine and mll. Default: the packaged "
+        "features.",
+        show_default=False,
+    ),
+]
+MethodOption = Annotated[
+    list[str], typer.Option("--method", "-m", help="One or more methods, or 'all'; likelyshot list shows them.")
+]
+WaysOption = Annotated[int, typer.Option(help="Number of classes per task.")]
+ShotsOption = Annotated[
+    list[int], typer.Option(help="Number of labelled examples per class; one table for each number.")
+]
+QueryOption = Annotated[
+    Plan, typer.Option("--query", help="How many queries each class has: different numbers (dirichlet) or the same.")
+]
+AlphaOption = Annotated[float, typer.Option(help="With dirichlet: the lower, the less balanced.")]
+TotalOption = Annotated[int, typer.Option(help="With dirichlet: number of queries per task.")]
+PerClassOption = Annotated[int, typer.Option(help="With balanced: number of queries per class.")]
+TasksOption = Annotated[int, typer.Option("--tasks", "-n", help="Number of tasks.")]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed: the same seed gives the same tasks.")]
+DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps, ...")]
+ParamOption = Annotated[
+    list[str] | None,
+    typer.Option("--param", "-p", help="NAME=VALUE for every method that has it, or METHOD.NAME=VALUE for one."),
+]
+SplitOption = Annotated[
+    str | None, typer.Option(help="Split of the features file to draw tasks from. Default: test, or the only one.")
+]
+LabelsOption = Annotated[
+    Path | None, typer.Option(help="File with the labels, if the features have none: .npy, or text with one per line.")
+]
+ValOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Validation features: combined is calibrated and temperatures are fitted on them. Once for each features "
+        "file. Default: the split val, unless it is tested."
+    ),
+]
+BaseOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Base features, for methods that need their mean or covariance. Default: the split train, unless it is "
+        "tested."
+    ),
+]
+CalibrationOption = Annotated[Path | None, typer.Option(help="Calibration that evaluate -o wrote, for combined.")]
+NormaliseOption = Annotated[
+    bool, typer.Option("--normalise/--no-normalise", help="Scale feature vectors to length one, where methods allow.")
+]
+RectifyOption = Annotated[
+    bool, typer.Option("--rectify", help="Split signed features x into [relu(x), relu(-x)], which are not negative.")
+]
+OverlapOption = Annotated[
+    bool,
+    typer.Option("--overlap", help="Let queries repeat labelled examples, to compare with older code that does."),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document to stdout; everything else goes to stderr.")
+]
+
+
+def on_terminal() -> bool:
+    """Return whether a person sees both standard output and standard error, so that bar and words share a screen."""
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
+def console(as_json: bool = False) -> Console:
+    """Give the console for words: standard output, or standard error when the former carries data to a pipe."""
+    plain: dict[str, Any] = {
+        "stderr": as_json and not on_terminal(),
+        "markup": False,
+        "emoji": False,
+        "highlight": False,
+    }
+    screen = Console(**plain)
+    return screen if screen.is_terminal else Console(width=120, **plain)
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document to standard output."""
+    typer.echo(json.dumps(document, indent=1, allow_nan=False))
+
+
+def print_lines(screen: Console, lines: Iterable[str]) -> None:
+    """Print lines of data to standard output; on a terminal they go above the bar, by its console."""
+    if on_terminal():
+        for line in lines:
+            screen.out(line, end="", highlight=False)
+    else:
+        sys.stdout.writelines(lines)
+
+
+@contextlib.contextmanager
+def running(as_json: bool = False) -> Iterator[tuple[Console, Start]]:
+    """Show a progress bar while a command works; Ctrl-C ends with a sentence and exit code 130.
+
+    Yields the console for words and a function that starts a bar. On a terminal both write by one console, which puts
+    words above the bar; otherwise the bar is on standard error. Only the bar that moved last is shown, and none when
+    its work is done.
+
+    Args:
+        as_json: Whether standard output carries data, so that words go to standard error.
+    """
+    screen = console(as_json)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=screen if on_terminal() else Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,  # it may be a pipe that carries data
+    )
+
+    def start(total: int) -> tuple[Callable[[int], None], Callable[[str], None]]:
+        mine = bar.add_task("", total=total, visible=False)
+
+        def advance(done: int) -> None:
+            check()
+            bar.advance(mine, done)
+            _show_only(bar, mine)
+
+        def describe(stage: str) -> None:
+            bar.update(mine, description=stage)
+            _show_only(bar, mine)
+
+        return advance, describe
+
+    try:
+        with _interruptible() as check, bar:
+            yield screen, start
+    except KeyboardInterrupt:
+        typer.echo("likelyshot: stopped; all files that were written are complete", err=True)
+        sys.exit(130)
+
+
+def _show_only(bar: Progress, shown: TaskID) -> None:
+    """Hide every task but one, and that one too when it is finished."""
+    wrong = [task for task in bar.tasks if task.visible != (task.id == shown and not task.finished)]
+    for task in wrong:
+        bar.update(task.id, visible=not task.visible)
+    if wrong:
+        bar.refresh()
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[Callable[[], None]]:
+    """Give a function that raises KeyboardInterrupt if Ctrl-C was pressed and nothing came of it.
+
+    Python drops an exception that is raised while it finalises an object, and Ctrl-C can fall into that moment.
+    """
+    pressed = threading.Event()
+
+    def check() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        pressed.set()
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield check  # ignored, as by nohup, or already taken care of
+        return
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
