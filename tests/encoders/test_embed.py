@@ -19,9 +19,8 @@ from PIL import Image
 
 from likelyshot.data.images import ImageError, find_images
 from likelyshot.data.items import Item, Problem
-from likelyshot.encoders import cache as cache_module
-from likelyshot.encoders.cache import Cache
-from likelyshot.encoders.embed import default_cache, embed
+from likelyshot.encoders import embed as cache_module
+from likelyshot.encoders.embed import Cache, default_cache, embed
 from likelyshot.encoders.pretrained import callable_encoder
 from likelyshot.errors import InputError
 from likelyshot.machine import cores
@@ -367,7 +366,7 @@ class TestCache:
     def test_a_killed_process_leaves_what_it_wrote(self, tmp_path):
         script = (
             "import os, signal, sys; from pathlib import Path\n"
-            "from likelyshot.encoders import cache; import numpy as np\n"
+            "from likelyshot.encoders import embed as cache; import numpy as np\n"
             "cache.EVERY = -1.0; c = cache.Cache(Path(sys.argv[1]), 'ab' * 32, 3)\n"
             "c.put([('11' * 32, np.ones(3, np.float32))]); os.kill(os.getpid(), signal.SIGKILL)"
         )

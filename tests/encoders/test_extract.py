@@ -276,7 +276,7 @@ def test_splits_and_base_statistics_share_a_file(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from likelyshot.encoders import cache
+from likelyshot.encoders import embed as cache
 from likelyshot.encoders.extract import extract
 cache.EVERY = -1.0  # every batch is written
 left = [int(sys.argv[3])]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from likelyshot.data.files import convert, read_container, write_container
 from likelyshot.encoders import networks as encoders
-from likelyshot.encoders.networks.blocks import Encoder
+from likelyshot.encoders.networks import Encoder
 from likelyshot.errors import InputError
 
 T = TypeVar("T")

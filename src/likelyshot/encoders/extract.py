@@ -19,10 +19,9 @@ from likelyshot.data.files import output_folder, write_tensors
 from likelyshot.data.items import Item
 from likelyshot.encoders.checkpoints import load_encoder
 from likelyshot.encoders.embed import embed
-from likelyshot.encoders.networks.blocks import Encoder
+from likelyshot.encoders.networks import Encoder
 from likelyshot.encoders.pixels import trained_preparation
-from likelyshot.encoders.pretrained import DEFAULT, open_encoder
-from likelyshot.encoders.pretrained.embedder import identity
+from likelyshot.encoders.pretrained import DEFAULT, identity, open_encoder
 from likelyshot.errors import InputError
 from likelyshot.machine import Progress, check_device
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likelyshot.data.items import Item, Problem
-from likelyshot.encoders.cache import Cache
-from likelyshot.encoders.embed import embed
+from likelyshot.encoders.embed import Cache, embed
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
 from likelyshot.functional.scores import rectify

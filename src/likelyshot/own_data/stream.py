@@ -11,7 +11,7 @@ import torch
 
 from likelyshot.confidence.temperature import is_transductive
 from likelyshot.data.items import Item
-from likelyshot.encoders.cache import Cache, default_cache
+from likelyshot.encoders.embed import Cache, default_cache
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
 from likelyshot.methods import METHODS

@@ -22,7 +22,7 @@ from likelyshot.encoders.checkpoints import (
     restore_optimiser,
     save_checkpoint,
 )
-from likelyshot.encoders.networks.blocks import Encoder
+from likelyshot.encoders.networks import Encoder
 from likelyshot.errors import InputError
 from likelyshot.training.log import Log
 from likelyshot.training.recipes import Optimisation, Run

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import nn
 
-from likelyshot.encoders.networks.blocks import Encoder
+from likelyshot.encoders.networks import Encoder
 from likelyshot.errors import InputError
 
 if TYPE_CHECKING:

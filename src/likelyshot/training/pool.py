@@ -12,7 +12,7 @@ from torch import Tensor
 from likelyshot.data.datasets import ImageSet, cached, decoded, open_splits
 from likelyshot.data.features import Features
 from likelyshot.encoders.extract import encode
-from likelyshot.encoders.networks.blocks import Encoder
+from likelyshot.encoders.networks import Encoder
 from likelyshot.encoders.pixels import Preparation
 from likelyshot.machine import Progress
 from likelyshot.training.augment import augment

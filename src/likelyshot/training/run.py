@@ -17,7 +17,7 @@ from likelyshot.data.tasks import Balanced, sample_tasks
 from likelyshot.encoders import networks
 from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, load_encoder, restore_module
 from likelyshot.encoders.extract import save_splits
-from likelyshot.encoders.networks.blocks import Encoder
+from likelyshot.encoders.networks import Encoder
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import evaluate
 from likelyshot.machine import keep_memory

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from likelyshot.data.tasks import Balanced, Tasks, sample_tasks
 from likelyshot.encoders.extract import FLOOR
-from likelyshot.encoders.networks.blocks import Encoder
+from likelyshot.encoders.networks import Encoder
 from likelyshot.errors import InputError
 from likelyshot.methods import Method
 from likelyshot.methods.binding import bind, needs, parameters

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from likelyshot.encoders.networks import build
-from likelyshot.encoders.networks.blocks import DropBlock
+from likelyshot.encoders.networks import DropBlock, build
 
 ONES = torch.ones(64, 8, 20, 20)
 

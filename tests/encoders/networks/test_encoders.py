@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from likelyshot.encoders.networks import BUILDERS, build, check_input, describe
+from likelyshot.encoders.networks import NAMES, build, builder_of, check_input, describe
 from likelyshot.errors import InputError
 
 SLIM = {
@@ -36,7 +36,7 @@ def slim(name, **more):
 )
 def test_the_networks_of_the_papers_have_their_sizes(name, parameters, dim):
     with torch.device("meta"):
-        encoder = BUILDERS[name]()
+        encoder = builder_of(name)()
     assert sum(parameter.numel() for parameter in encoder.parameters()) == parameters
     assert encoder.dim == dim
 
@@ -171,7 +171,7 @@ def test_build_depends_on_the_seed_only_and_leaves_torch_s_generator_alone():
     assert not torch.equal(one["layers.0.weight"], other["layers.0.weight"])
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_describe_says_builds_the_same_again(name):
     encoder = build(name, SLIM.get(name, {"in_dim": 6, "dim": 4}))
     facts = json.loads(json.dumps(describe(encoder)))

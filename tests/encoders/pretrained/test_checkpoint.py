@@ -14,8 +14,7 @@ from likelyshot.encoders import networks as encoders
 from likelyshot.encoders.checkpoints import Checkpoint, encoder_checkpoint, load_checkpoint, save_checkpoint
 from likelyshot.encoders.extract import encode
 from likelyshot.encoders.pixels import centred
-from likelyshot.encoders.pretrained import open_encoder
-from likelyshot.encoders.pretrained.embedder import identity
+from likelyshot.encoders.pretrained import identity, open_encoder
 from likelyshot.training.recipes import recipe_from
 
 

@@ -5,8 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from likelyshot.encoders.pretrained import callable_encoder, open_encoder
-from likelyshot.encoders.pretrained.embedder import SLIMMEST, identity, need
+from likelyshot.encoders.pretrained import SLIMMEST, callable_encoder, identity, need, open_encoder
 from likelyshot.errors import InputError
 
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from likelyshot.encoders.pretrained import open_encoder
-from likelyshot.encoders.pretrained.embedder import need
+from likelyshot.encoders.pretrained import need, open_encoder
 from likelyshot.errors import InputError
 
 pytest.importorskip("torchvision", exc_type=ImportError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from likelyshot.encoders.networks.blocks import Encoder, between, of_length, pooled, start_weights
+from likelyshot.encoders.networks import Encoder, between, of_length, pooled, start_weights
 
 
 class Conv4(Encoder):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likelyshot.encoders.networks.blocks import Encoder, between, dropout, of_length, pooled, rates, start_weights
+from likelyshot.encoders.networks import Encoder, between, dropout, of_length, pooled, rates, start_weights
 
 #: How much wider than the growth the map between a layer's two convolutions is.
 BOTTLENECK = 4

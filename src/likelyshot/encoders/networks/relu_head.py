@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likelyshot.encoders.networks.blocks import Encoder, between
+from likelyshot.encoders.networks import Encoder, between
 
 
 class ReLUHead(Encoder):

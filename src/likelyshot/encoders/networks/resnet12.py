@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from likelyshot.encoders.networks.blocks import (
+from likelyshot.encoders.networks import (
     DropBlock,
     Encoder,
     between,

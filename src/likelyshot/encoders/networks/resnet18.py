@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likelyshot.encoders.networks.blocks import Encoder, between, of_length, pooled, start_weights
+from likelyshot.encoders.networks import Encoder, between, of_length, pooled, start_weights
 
 
 class Block(nn.Module):

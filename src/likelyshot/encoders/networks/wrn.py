@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likelyshot.encoders.networks.blocks import Encoder, between, dropout, pooled, rates, start_weights
+from likelyshot.encoders.networks import Encoder, between, dropout, pooled, rates, start_weights
 from likelyshot.errors import InputError
 
 

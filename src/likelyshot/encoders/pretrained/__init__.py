@@ -1,26 +1,221 @@
-"""Pre-trained encoders by name, and any function as an encoder."""
+"""Encoders that are ready to use: from images or texts to vectors, by name, from a checkpoint, or made of any function.
+
+An encoder prepares one item at a time and encodes a batch of prepared ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import importlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
 from likelyshot.data.packaged import CHECKPOINTS
-from likelyshot.encoders.pretrained.checkpoint import open_checkpoint
-from likelyshot.encoders.pretrained.embedder import DEFAULT, Embedder, FunctionEmbedder, callable_encoder
-from likelyshot.encoders.pretrained.hf_models import open_clip, open_transformers
-from likelyshot.encoders.pretrained.sentence_models import open_sentence
-from likelyshot.encoders.pretrained.timm_models import open_timm
 from likelyshot.errors import InputError, nearest
 from likelyshot.machine import check_device
 
-__all__ = ["DEFAULT", "Embedder", "FunctionEmbedder", "callable_encoder", "open_encoder"]
+Kind = Literal["image", "text"]
+DEFAULT = "efficientnet_lite0"
+#: Networks that other packages bring: the module that has the function open_FAMILY.
+FAMILIES = {"timm": "timm_models", "sentence": "sentence_models", "transformers": "hf_models", "clip": "hf_models"}
+BATCH = 32
+SLIMMEST = 16  # longer images lose their ends: scaled by the shorter side they would fill the memory
 
-FAMILIES: dict[str, Callable[[str, str], Embedder]] = {
-    "timm": open_timm,
-    "sentence": open_sentence,
-    "transformers": open_transformers,
-    "clip": open_clip,
-}
+
+class Embedder(Protocol):
+    """An encoder that is ready to use: from images or texts to vectors."""
+
+    @property
+    def name(self) -> str:
+        """The name under which `open_encoder` finds it."""
+
+    @property
+    def digest(self) -> str:
+        """Identify the weights and the preprocessing: vectors are cached under it."""
+
+    @property
+    def kind(self) -> Kind:
+        """Tell what it takes."""
+
+    @property
+    def dim(self) -> int:
+        """The length of a vector."""
+
+    @property
+    def signed(self) -> bool:
+        """Tell whether vectors can have negative entries: MLL needs them rectified then."""
+
+    @property
+    def batch_size(self) -> int:
+        """How many items to encode at once."""
+
+    def prepare(self, item: Any) -> Any:
+        """Prepare an image (PIL, RGB) or a text; called from several threads at once."""
+
+    def encode(self, batch: Sequence[Any]) -> NDArray[np.float32]:
+        """Encode n prepared items: (n, dim)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionEmbedder:
+    """An encoder made of two functions: `transform` of one item, `function` of a list of transformed ones."""
+
+    name: str
+    digest: str
+    kind: Kind
+    dim: int
+    signed: bool = False
+    batch_size: int = BATCH
+    transform: Callable[[Any], Any]
+    function: Callable[[list[Any]], Any]
+    side: int | None = None  # the shorter side that an image is shrunk to: large JPEGs are decoded smaller
+
+    def prepare(self, item: Any) -> Any:
+        """Transform an image or a text."""
+        return self.transform(_cropped(item) if isinstance(item, Image.Image) else item)
+
+    def encode(self, batch: Sequence[Any]) -> NDArray[np.float32]:
+        """Encode n prepared items: (n, dim)."""
+        vectors = _vectors(self.function(list(batch)), len(batch), self.name)
+        if vectors.shape[1] != self.dim:
+            raise InputError(f"expected vectors of length {self.dim} from {self.name}, got {vectors.shape[1]}")
+        return vectors
+
+
+def probed(
+    name: str, digest: str, kind: Kind, transform: Callable[[Any], Any], function: Callable[[list[Any]], Any]
+) -> FunctionEmbedder:
+    """Make an encoder; its length, and whether it can be negative, are measured on a few made-up items."""
+    items: list[Any] = list(_made_images() if kind == "image" else MADE_TEXTS)
+    vectors = _vectors(function([transform(item) for item in items]), len(items), name)
+    return FunctionEmbedder(
+        name=name,
+        digest=digest,
+        kind=kind,
+        dim=vectors.shape[1],
+        signed=bool((vectors < 0).any()),
+        transform=transform,
+        function=function,
+    )
+
+
+def callable_encoder(function: Callable[[list[Any]], Any], name: str, *, kind: Kind = "image") -> FunctionEmbedder:
+    """Make an encoder from any function.
+
+    Args:
+        function: Takes a list of n images (PIL, RGB) or texts, and returns vectors (n, d): a tensor, an array or lists.
+        name: Vectors are cached under it: choose another one when the function changes.
+        kind: What the function takes, "image" or "text".
+
+    >>> def colour(images):
+    ...     return [np.asarray(image).mean((0, 1)) for image in images]
+    >>> encoder = callable_encoder(colour, "mean colour")
+    >>> encoder.dim, encoder.signed
+    (3, False)
+    """
+    return probed(name, identity(["callable", kind, name]), kind, lambda item: item, function)
+
+
+def identity(facts: Sequence[str], state: Mapping[str, Any] | None = None) -> str:
+    """Hash what determines the vectors: facts as text, and the tensors of a network by their names."""
+    hashed = hashlib.sha256(repr(list(facts)).encode("utf-8", "surrogatepass"))
+    for key, tensor in sorted((state or {}).items()):
+        array = tensor.detach().cpu().float().contiguous().numpy()
+        hashed.update(f"{key} {array.shape}".encode())
+        hashed.update(array.data)
+    return hashed.hexdigest()
+
+
+def need(package: str, install: str) -> Any:
+    """Import an optional package without its warnings, or raise InputError that says how to install it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(package)
+    except ImportError as error:
+        raise InputError(f"cannot import the package {package} ({error}): pip install {install}") from None
+
+
+def _vectors(values: Any, n: int, name: str) -> NDArray[np.float32]:
+    if hasattr(values, "detach"):  # a tensor of torch, on any device
+        values = values.detach().cpu().float()
+    try:
+        vectors = np.asarray(values, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"expected vectors from {name}, got {type(values).__name__} ({error})") from None
+    if vectors.ndim != 2 or len(vectors) != n or not vectors.shape[1]:
+        raise InputError(f"expected {n} vectors from {name}, of shape ({n}, d), got the shape {vectors.shape}")
+    return vectors
+
+
+def _cropped(image: Image.Image) -> Image.Image:
+    width, height = image.size
+    longest = SLIMMEST * min(width, height)
+    if max(width, height) <= longest:
+        return image
+    left, top = max(width - longest, 0) // 2, max(height - longest, 0) // 2
+    return image.crop((left, top, width - left, height - top))
+
+
+MADE_TEXTS = ("A cat sat on the mat.", "Parliament votes on the budget today.", "x = 3 * y + 1")
+
+
+@cache
+def _made_images() -> tuple[Image.Image, ...]:
+    noise = np.random.default_rng(0).integers(0, 256, (96, 128, 3), dtype=np.uint8)
+    ramp = np.linspace(0, 255, 96 * 128 * 3).reshape(96, 128, 3).astype(np.uint8)
+    board = np.kron(np.indices((6, 8)).sum(0)[..., None] % 2 * 255, np.ones((16, 16, 3))).astype(np.uint8)
+    return tuple(Image.fromarray(pixels) for pixels in (noise, ramp, board))
+
+
+def open_checkpoint(path: str | Path, device: str = "cpu", name: str | None = None) -> FunctionEmbedder:
+    """Load an encoder of images from its checkpoint; they are prepared as validation images were in training.
+
+    Its name is the path, unless `name` is given.
+    """
+    import torch
+    from PIL import Image, ImageOps
+
+    from likelyshot.encoders.checkpoints import load_encoder
+    from likelyshot.encoders.networks import check_input
+    from likelyshot.encoders.pixels import MEAN, STD, trained_preparation
+
+    encoder, checkpoint = load_encoder(path)
+    how = trained_preparation(checkpoint, str(path))
+    if how is None:
+        raise InputError(f"{path} is a head over features, not an encoder of images: use likelyshot extract with it")
+    check_input(encoder.name, how.size)
+    encoder = encoder.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload,unused-ignore]
+
+    def transform(image: Any) -> Any:
+        square = ImageOps.fit(image, (how.side, how.side), Image.Resampling.BILINEAR)
+        return torch.from_numpy(np.asarray(square).transpose(2, 0, 1).copy())
+
+    def run(batch: list[Any]) -> Any:
+        images = how.test_input(torch.stack(batch).to(device))
+        with torch.inference_mode():
+            return encoder(images.contiguous(memory_format=torch.channels_last))
+
+    facts = ["checkpoint", encoder.name, f"{how.side}", f"{how.size}"]
+    if (how.mean, how.std) != (MEAN, STD):  # models made before there was a choice know the digest without
+        facts.append(f"{how.mean} {how.std}")
+    return FunctionEmbedder(
+        name=name or str(Path(path)),
+        digest=identity(facts, checkpoint.part("encoder")),
+        kind="image",
+        dim=encoder.dim,
+        transform=transform,
+        function=run,
+        side=how.side,
+    )
 
 
 def open_encoder(name: str = DEFAULT, device: str = "cpu") -> Embedder:
@@ -39,7 +234,7 @@ def open_encoder(name: str = DEFAULT, device: str = "cpu") -> Embedder:
     """
     check_device(device)
     if name == DEFAULT:
-        from likelyshot.encoders.pretrained.efficientnet_lite0 import open_efficientnet_lite0  # it imports torch
+        from likelyshot.encoders.pretrained.efficientnet_lite0 import open_efficientnet_lite0  # it imports this module
 
         return open_efficientnet_lite0(device)
     if name in CHECKPOINTS:
@@ -48,6 +243,8 @@ def open_encoder(name: str = DEFAULT, device: str = "cpu") -> Embedder:
         return open_checkpoint(name, device)
     family, colon, model = name.partition(":")
     if colon and model and family in FAMILIES:
-        return FAMILIES[family](model, device)
+        module = importlib.import_module(f"{__name__}.{FAMILIES[family]}")
+        encoder: Embedder = getattr(module, f"open_{family}")(model, device)
+        return encoder
     known = nearest(family + colon, [DEFAULT, *CHECKPOINTS, *(f"{family}:" for family in FAMILIES)])
     raise InputError(f"unknown encoder {name!r}: {known}. A trained one is a path that ends in .safetensors")

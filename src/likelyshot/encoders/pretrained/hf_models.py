@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from likelyshot.encoders.pretrained.embedder import FunctionEmbedder, identity, need, probed
+from likelyshot.encoders.pretrained import FunctionEmbedder, identity, need, probed
 from likelyshot.errors import InputError
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from likelyshot.encoders.networks.efficientnet_lite import EfficientNetLite0, SameConv, same_padding
-from likelyshot.encoders.pretrained.embedder import need
+from likelyshot.encoders.pretrained import need
 
 
 def build_graph(network: EfficientNetLite0, size: int, mean: float, scale: float) -> bytes:

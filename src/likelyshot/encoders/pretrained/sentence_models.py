@@ -6,7 +6,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from likelyshot.encoders.pretrained.embedder import FunctionEmbedder, identity, need, probed
+from likelyshot.encoders.pretrained import FunctionEmbedder, identity, need, probed
 from likelyshot.encoders.pretrained.hf_models import load
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from likelyshot.encoders.pretrained.embedder import FunctionEmbedder, identity, need, probed
+from likelyshot.encoders.pretrained import FunctionEmbedder, identity, need, probed
 from likelyshot.errors import InputError
 
 
