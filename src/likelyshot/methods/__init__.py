@@ -33,7 +33,9 @@ from likelyshot.methods.paddle import paddle
 from likelyshot.methods.protolp import protolp
 from likelyshot.methods.protonet import protonet
 from likelyshot.methods.pt_map import pt_map
+from likelyshot.methods.ridge import ridge
 from likelyshot.methods.simpleshot import simpleshot
+from likelyshot.methods.svm import svm
 from likelyshot.methods.tim import tim
 
 Method = Callable[..., Tensor]
@@ -52,6 +54,8 @@ FACTS: dict[Method, Facts] = {
     baseline: Facts("Baseline", "trained"),
     baseline_pp: Facts("Baseline++", "trained"),
     logistic: Facts("Logistic regression", "trained"),
+    ridge: Facts("Ridge regression", "closed form", quick=True),
+    svm: Facts("MetaOptNet's SVM", "trained"),
     entropy_min: Facts("Entropy-min, classifier only", published="Entropy-min", quick=True),
     tim: Facts("TIM-GD", published="TIM", temperature=0.17, slow=True),
     alpha_tim: Facts("alpha-TIM", temperature=0.17, slow=True),
