@@ -77,15 +77,40 @@ def test_classify_images(run, place):
     assert lines[1].startswith("Expected accuracy of mll: 100 %")
     assert "24 items, classified together by mll_transductive (transductive), since there are 20 or more." in lines
     assert any(line.startswith("Expected accuracy of mll_transductive on this pile: 100 %") for line in lines)
-    assert "Wrote 24 answers to out.csv." in lines
-    assert "Copied 24 images into sorted." in lines
-    assert "Linked 24 images into linked." in lines
-    assert "Wrote gallery.html: open it in a browser." in lines
+    assert [row["reject"] for row in rows].count("true") == 1
+    assert "Answers: 24 in out.csv; 1 is rejected as belonging to no class." in lines
+    assert {"Classes: blue 12, red 11, rejected 1.", "Classes: red 12, blue 11, rejected 1."} & set(lines)
+    assert any(
+        line.startswith("Method: mll_transductive (MLL, transductive), chosen for a pile of 24 items; it learns from")
+        for line in lines
+    )
+    assert any(line.startswith("Accuracy: expect 100 % of the answers to be right (95 % interval") for line in lines)
+    assert "Copies: 24 images by class in sorted." in lines
+    assert "Links: 24 images by class in linked." in lines
+    assert "Gallery: gallery.html; open it in a browser." in lines
+    assert "Next: check the rejected and the least certain answers." in lines
+    assert lines[-1].endswith("likelyshot fit --support labelled -o model.safetensors")
     assert "2 problems; everything else was processed:" in lines
     assert "  1 x empty file: 'pile/empty.jpg'" in lines
     assert r"  1 x unsupported file: 'pile/odd\nname.txt'" in lines
     assert (place / "gallery.html").read_text().startswith("<!DOCTYPE html>")
     assert len(list((place / "sorted").rglob("*.png"))) == len(list((place / "linked").rglob("*.png"))) == 24
+
+
+def test_the_summary_says_what_was_asked_for_and_what_helps(run, place):
+    (place / "labelled" / "blue" / "3.png").write_bytes((place / "pile" / "red 1.png").read_bytes())
+    code, out, _ = run("classify", "-s", "labelled", "-q", "pile", "-m", "cosine", "--reject", 0.2)
+    assert code == 0
+    lines = dict(line.split(": ", 1) for line in out.splitlines() if ": " in line)
+    assert lines["Answers"] == "24 in predictions.csv; none is rejected as belonging to no class."
+    assert lines["Classes"] == "blue 12, red 12."
+    assert lines["Method"] == "cosine (Cosine), as asked; it classifies every item on its own."
+    assert lines["Next"].endswith("-m cosine --reject 0.2 --gallery gallery.html")
+    assert lines["Better"] == "label more examples of the classes that are confused, in labelled."
+    run("fit", "-s", "labelled")
+    code, out, err = run("predict", "model.safetensors", "pile")
+    assert (code, len(out.splitlines())) == (0, 24)
+    assert "Answers: 24 printed; " in err
 
 
 def test_nothing_is_sorted_into_the_pile(run, place):

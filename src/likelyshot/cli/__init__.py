@@ -25,9 +25,17 @@ from likelyshot.cli.sweep import sweep
 from likelyshot.cli.train import train
 from likelyshot.errors import InputError
 
+HELP = "Label a pile of images, texts or vectors, given a few labelled examples of each class."
+EPILOG = """Start with: likelyshot classify --support labelled/ --query pile/ --gallery gallery.html
+
+Which method? Leave --method out, and classify chooses by the size of the pile. Transductive methods, such as
+likelihood_mixture and mll_transductive, learn from the whole pile; they help most with one or two labels per class. mll
+and logistic classify every item on its own. See likelyshot list.
+"""
+
 app = typer.Typer(
-    help="Few-shot classification by likelihood.",
-    epilog="Start with: likelyshot reproduce",
+    help=HELP,
+    epilog=EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -85,7 +93,7 @@ def _is_path(argument: str) -> bool:
 def version(
     show: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
 ) -> None:
-    """Few-shot classification by likelihood."""
+    """Label a pile of images, texts or vectors, given a few labelled examples of each class."""
     if show:
         typer.echo(f"likelyshot {__version__}")
         raise typer.Exit

@@ -63,8 +63,8 @@ def classify(
 ) -> None:
     """Label a pile of images, texts or vectors, given a few labelled examples.
 
-    First prints the accuracy to expect, estimated on held-out labelled examples. The table has the columns path,
-    predicted, probability, runner_up, margin and reject. Unreadable files are skipped and listed at the end.
+    Prints the accuracy to expect, estimated on held-out labelled examples, and at the end a summary. The table has the
+    columns path, predicted, probability, runner_up, margin and reject. Unreadable files are skipped and listed.
 
     For example:
 
@@ -76,6 +76,7 @@ def classify(
     """
     with running(as_json) as (screen, start):
         from likelyshot.cli import own_data
+        from likelyshot.own_data.answers import Tally, write_answers
         from likelyshot.own_data.pipeline import classify as run
 
         chosen = own_data.method_and_params(method, param)
@@ -98,9 +99,10 @@ def classify(
             **own_data.other_classes(val, base, rectify),
         )
         own_data.show_confusion(screen, result.expectation)
-        result.save(output)
-        own_data.show(screen, f"Wrote {len(result.items):,} answers to {output}.")
-        failed = own_data.write_extras(result, screen, gallery, copy_to, link_to)
+        tally = Tally(result.model.classes)
+        write_answers(output, tally.through(result.chunks()))
+        extras, failed = own_data.write_extras(result, gallery, copy_to, link_to)
     own_data.show_problems(screen, [*result.problems, *failed])
+    own_data.show_summary(screen, result, tally, output, extras, support)
     if as_json:
-        print_json(own_data.classification_facts(result, failed, output))
+        print_json(own_data.classification_facts(result, tally, failed, output))

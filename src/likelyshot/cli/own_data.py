@@ -18,11 +18,13 @@ from likelyshot.errors import InputError
 if TYPE_CHECKING:
     from likelyshot.confidence.expectation import Expectation
     from likelyshot.data.items import Problem
+    from likelyshot.own_data.answers import Tally
     from likelyshot.own_data.model import Model
     from likelyshot.own_data.pipeline import Classification
     from likelyshot.own_data.rows import Stage
 
-MOST_CLASSES = 12  # of a confusion table on the screen
+MOST_CLASSES = 12  # that are listed on the screen
+ENOUGH = 0.9  # expected accuracy from which on more labels are not what helps most
 
 SupportOption = Annotated[
     Path,
@@ -56,7 +58,7 @@ OneMethodOption = Annotated[
     typer.Option(
         "--method",
         "-m",
-        help="A method, see likelyshot list. Default: mll_transductive for 20 items or more, mll for fewer.",
+        help="A method, see likelyshot list. Default: chosen by the size of the pile; the summary says which and why.",
         show_default=False,
     ),
 ]
@@ -158,19 +160,115 @@ def check_outputs(
 
 
 def write_extras(
-    result: Classification, screen: Console, gallery: Path | None, copy_to: Path | None, link_to: Path | None
-) -> list[Problem]:
-    """Sort the images and write the page, if that was asked for; return what could not be sorted."""
+    result: Classification, gallery: Path | None, copy_to: Path | None, link_to: Path | None
+) -> tuple[dict[str, str], list[Problem]]:
+    """Sort the images and write the page, if that was asked for; return what was done, and what could not be sorted."""
     problems: list[Problem] = []
+    done: dict[str, str] = {}
     for folder, link in ((copy_to, False), (link_to, True)):
         if folder is not None:
             count, failed = result.sort(folder, link=link)
             problems += failed
-            show(screen, f"{'Linked' if link else 'Copied'} {count:,} images into {folder}.")
+            done["Links" if link else "Copies"] = f"{count:,} images by class in {folder}."
     if gallery is not None:
         result.gallery(gallery, command=shlex.join(["likelyshot", *sys.argv[1:]]))
-        show(screen, f"Wrote {gallery}: open it in a browser.")
-    return problems
+        done["Gallery"] = f"{gallery}; open it in a browser."
+    return done, problems
+
+
+def show_summary(
+    screen: Console,
+    result: Classification,
+    tally: Tally,
+    output: Path | None,
+    extras: dict[str, str],
+    support: Path | None = None,
+) -> None:
+    """Print what came out, by which method, how good it is, where it is, and what to do next.
+
+    Args:
+        screen: Where to print.
+        result: The classification.
+        tally: The counts of its answers.
+        output: The table that was written; None if the answers are on standard output.
+        extras: What else was written, as `write_extras` returns it.
+        support: The labelled examples, if they are known.
+    """
+    where = "printed" if output is None else f"in {output}"
+    lines = {
+        "Answers": f"{tally.answers:,} {where}; {_rejected(tally)}.",
+        "Classes": f"{_class_counts(tally)}.",
+        "Method": f"{_method_and_why(result)}.",
+        "Accuracy": f"{_expected(result.expectation)}.",
+        **extras,
+        **_next(result, extras, support),
+    }
+    if not screen.is_terminal:
+        for label, text in lines.items():
+            show(screen, f"{label}: {text}")
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 1))
+    for label, text in lines.items():
+        table.add_row(Text(f"{label}:", style="bold"), Text(printable(text), overflow="fold"))
+    screen.print()
+    screen.print(table)
+
+
+def _rejected(tally: Tally) -> str:
+    if not tally.rejected:
+        return "none is rejected as belonging to no class"
+    return f"{tally.rejected:,} {'is' if tally.rejected == 1 else 'are'} rejected as belonging to no class"
+
+
+def _class_counts(tally: Tally) -> str:
+    """List the largest classes with their numbers of items, without those rejected."""
+    order = sorted(tally.kept.items(), key=lambda pair: -pair[1])
+    shown = ", ".join(f"{name} {count:,}" for name, count in order[:MOST_CLASSES])
+    rest = order[MOST_CLASSES:]
+    others = f", {len(rest):,} other classes {sum(count for _, count in rest):,}" if rest else ""
+    return f"{shown}{others}" + (f", rejected {tally.rejected:,}" if tally.rejected else "")
+
+
+def _method_and_why(result: Classification) -> str:
+    from likelyshot.confidence.temperature import is_transductive
+    from likelyshot.methods import METHODS
+    from likelyshot.methods.binding import titles
+
+    name, count = result.method, len(result.items)
+    together = is_transductive(METHODS[name])
+    how = "it learns from the pile as a whole" if together else "it classifies every item on its own"
+    if result.model.method is not None:
+        return f"{name} ({titles()[name]}), as asked; {how}"
+    size = "1 item" if count == 1 else f"{count:,} items"
+    return f"{name} ({titles()[name]}), chosen for a pile of {size}; {how}. --method NAME takes another one"
+
+
+def _expected(expectation: Expectation) -> str:
+    if not expectation.examples:
+        return "cannot be estimated, since no class has two labelled examples"
+    low, high = (f"{100 * bound:.0f}" for bound in expectation.interval)
+    among = " among items of the pile" if expectation.with_pile else ""
+    return (
+        f"expect {100 * expectation.accuracy:.0f} % of the answers to be right (95 % interval {low} to {high} %), as "
+        f"of {expectation.examples} labelled examples that {expectation.method} classified{among} without their labels"
+    )
+
+
+def _next(result: Classification, extras: dict[str, str], support: Path | None) -> dict[str, str]:
+    """Say what helps most now, and what the next pile needs."""
+    done = {"Next": "check the rejected and the least certain answers."}
+    if "Gallery" not in extras and len(result.items) > 1 and support is not None:
+        again = shlex.join(["likelyshot", *sys.argv[1:], "--gallery", "gallery.html"])
+        done = {"Next": f"look through the answers with {again}"}
+    if support is None:
+        return done
+    if result.expectation.examples and result.expectation.accuracy < ENOUGH:
+        return {**done, "Better": f"label more examples of the classes that are confused, in {support}."}
+    fit = shlex.join(["likelyshot", "fit", "--support", str(support), "-o", "model.safetensors"])
+    return {**done, "Later": f"classify more without the labelled examples: {fit}"}
 
 
 def show(screen: Console, text: str, style: str | None = None) -> None:
@@ -242,20 +340,15 @@ def expectation_facts(expectation: Expectation) -> dict[str, Any]:
     }
 
 
-def classification_facts(result: Classification, failed: Sequence[Problem], output: Path) -> dict[str, Any]:
+def classification_facts(
+    result: Classification, tally: Tally, failed: Sequence[Problem], output: Path
+) -> dict[str, Any]:
     """Describe a classification for JSON: everything but the answers themselves, which are in the table."""
-    import numpy as np
-
-    rejected = 0
-    counts = np.zeros(len(result.model.classes), dtype=int)
-    for chunk in result.chunks():
-        rejected += int(chunk.reject.sum())
-        counts += np.bincount(chunk.best, minlength=len(counts))
     return {
         "output": str(output),
-        "items": len(result.items),
-        "rejected": rejected,
-        "predicted": dict(zip(result.model.classes, counts.tolist(), strict=True)),
+        "items": tally.answers,
+        "rejected": tally.rejected,
+        "predicted": tally.predicted,
         "temperature": result.judge.temperature,
         **model_facts(result.model),
         "method": result.method,

@@ -85,7 +85,7 @@ def predict(
     to_screen = as_json or output is None  # sentences must not mix with what is printed
     with running(to_screen) as (screen, start):
         from likelyshot.cli import own_data
-        from likelyshot.own_data.answers import json_line
+        from likelyshot.own_data.answers import Tally, json_line, write_answers
         from likelyshot.own_data.pipeline import predict as run
 
         own_data.check_outputs(Path(query), output, gallery, copy_to, link_to)
@@ -101,16 +101,19 @@ def predict(
             stage=own_data.stages(start),
             say=lambda sentence: own_data.show(screen, sentence),
         )
+        tally = Tally(result.model.classes)
+        pieces = tally.through(result.chunks())
         if output is None:
-            for chunk in result.chunks():
-                print_lines(screen, map(json_line, chunk.rows()))
+            for piece in pieces:
+                print_lines(screen, map(json_line, piece.rows()))
         else:
-            result.save(output)
-            own_data.show(screen, f"Wrote {len(result.items):,} answers to {output}.")
-        failed = own_data.write_extras(result, screen, gallery, copy_to, link_to)
+            write_answers(output, pieces)
+        extras, failed = own_data.write_extras(result, gallery, copy_to, link_to)
     own_data.show_problems(screen, [*result.problems, *failed])
+    if len(result.items) > 1 or output is not None:
+        own_data.show_summary(screen, result, tally, output, extras)
     if as_json and output is not None:
-        print_json(own_data.classification_facts(result, failed, output))
+        print_json(own_data.classification_facts(result, tally, failed, output))
 
 
 def _load(path: Path, reject: float | None) -> Model:

@@ -136,6 +136,49 @@ class Answers:
         return pyarrow.table(arrays, names=list(Row._fields))
 
 
+class Tally:
+    """Counts answers as they pass by, so that a large pile is not classified again to be counted.
+
+    >>> answers = Answers(["a", "b"], ["cat", "dog"], np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([0, 1]), np.zeros(2))
+    >>> tally = Tally(answers.classes)
+    >>> passed = list(tally.through([answers]))
+    >>> tally.answers, tally.rejected, tally.predicted, tally.kept
+    (2, 1, {'cat': 1, 'dog': 1}, {'cat': 1, 'dog': 0})
+    """
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        self._classes = classes
+        self._all, self._kept = np.zeros(len(classes), int), np.zeros(len(classes), int)
+
+    def through(self, pieces: Iterable[Answers]) -> Iterator[Answers]:
+        """Give the pieces as they come, and count them."""
+        for piece in pieces:
+            kept = piece.best[~np.asarray(piece.reject, dtype=bool)]
+            self._all += np.bincount(piece.best, minlength=len(self._all))
+            self._kept += np.bincount(kept, minlength=len(self._kept))
+            yield piece
+
+    @property
+    def answers(self) -> int:
+        """How many answers there are."""
+        return int(self._all.sum())
+
+    @property
+    def rejected(self) -> int:
+        """How many items belong to none of the classes."""
+        return int(self._all.sum() - self._kept.sum())
+
+    @property
+    def predicted(self) -> dict[str, int]:
+        """How many items each class is the most probable one of, rejected or not."""
+        return dict(zip(self._classes, self._all.tolist(), strict=True))
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """How many items each class has without the rejected."""
+        return dict(zip(self._classes, self._kept.tolist(), strict=True))
+
+
 @dataclass(frozen=True, eq=False)
 class Judge:
     """Turns the scores of a method on one pile into probabilities and rejections."""
