@@ -34,6 +34,7 @@ PAPER = (*METRICS, "combined")
 SLOW_TASKS = 1_000
 
 Protocols = dict[str, tuple[Balanced | Dirichlet, tuple[str, ...]]]
+Cell = tuple[str, int, str]  # protocol, shots and row
 
 
 def protocols(full: bool) -> Protocols:
@@ -58,7 +59,7 @@ class Reproduction:
     lambda_max: float
     sweep: Sweep
     protocols: Protocols
-    results: dict[tuple[str, int, str], Result]  # by protocol, shots and row
+    results: dict[Cell, Result]
     reused: int
     folder: Path
 
@@ -108,71 +109,33 @@ def reproduce(
     tables = protocols(full)
     folder = output_folder(folder, make=False)
     networks = _networks(seed, device)
-    test = networks.members[0].features
-    drawn = {
-        (protocol, shots): sample_tasks(
-            test.labels, n_tasks=n_tasks, ways=WAYS, shots=shots, query=query, seed=seed, classes=test.classes
-        )
-        for protocol, (query, _) in tables.items()
-        for shots in SHOTS
-    }
-    cells = output_folder(folder / "cells")
-    keys = {
-        f"{protocol}_{shots}shot_{row}": (protocol, shots, row)
-        for protocol, shots in drawn
-        for row in tables[protocol][1]
-    }
-    jobs = [
-        Job(*_method(row), drawn[protocol, shots][: _length(row, n_tasks)], label)
-        for label, (protocol, shots, row) in keys.items()
-    ]
+    cells = _cells(tables, networks, n_tasks)
     sweep_tasks = min(SWEEP_TASKS, n_tasks)
-    progress, say = start(work(jobs, networks) + sweep_tasks * len(LAMBDA_MAX) * len(SHOTS))
+    progress, say = start(work(list(cells.values()), networks) + sweep_tasks * len(LAMBDA_MAX) * len(SHOTS))
+    output_folder(folder / "cells")
     say("lambda_max on the validation classes")
     swept = _sweep(folder, networks, sweep_tasks, fresh, progress)
     lambda_max = float(swept.best()["lambda_max"])
-    jobs = [
-        job._replace(params={"lambda_max": lambda_max, **job.params}) if "lambda_max" in parameters(job.method) else job
-        for job in jobs
-    ]
-    reused: list[str] = []
-
-    def finished(job: Job) -> Result | None:
-        result = None if fresh else _stored_cell(cells / f"{job.label}.json", _identity(job, networks))
-        reused.extend([job.label] if result is not None else [])
-        return result
-
-    results = {}
-    for job, result in run(jobs, networks, finished=finished, progress=progress, say=say):
-        protocol, shots, row = keys[job.label]
-        if job.label not in reused:
-            result = replace(result, config={**result.config, "row": row, "cell": _identity(job, networks)})
-            result.save(cells / f"{job.label}.json")
-        if "calibration" in result.config["params"]:
-            write_document(folder / f"calibration_{shots}shot.json", result.config["params"]["calibration"])
-        results[protocol, shots, row] = result
-    write_document(
-        folder / "reproduce.json",
-        {
-            "command": list(command),
-            "config": {
-                "tasks": n_tasks,
-                "seed": seed,
-                "device": device,
-                "ways": WAYS,
-                "lambda_max": lambda_max,
-                "validation": [_about(one.validation) for one in networks.members],
-                "test": [_about(one.features) for one in networks.members],
-                "protocols": {name: query.to_dict() for name, (query, _) in tables.items()},
-            },
-            "environment": environment(),
-            "rows": rows(results),
-        },
-    )
-    return Reproduction(lambda_max, swept, tables, results, len(reused), folder)
+    for key, job in cells.items():
+        if "lambda_max" in parameters(job.method):
+            cells[key] = job._replace(params={"lambda_max": lambda_max, **job.params})
+    results, reused = _fill(cells, networks, folder, fresh, progress, say)
+    config = {
+        "tasks": n_tasks,
+        "seed": seed,
+        "device": device,
+        "ways": WAYS,
+        "lambda_max": lambda_max,
+        "validation": [_about(one.validation) for one in networks.members],
+        "test": [_about(one.features) for one in networks.members],
+        "protocols": {name: query.to_dict() for name, (query, _) in tables.items()},
+    }
+    document = {"command": list(command), "config": config, "environment": environment(), "rows": rows(results)}
+    write_document(folder / "reproduce.json", document)
+    return Reproduction(lambda_max, swept, tables, results, reused, folder)
 
 
-def rows(results: Mapping[tuple[str, int, str], Result]) -> list[dict[str, Any]]:
+def rows(results: Mapping[Cell, Result]) -> list[dict[str, Any]]:
     """Summarise every cell in one flat record."""
     return [{"protocol": protocol, "row": row, **result.row()} for (protocol, _, row), result in results.items()]
 
@@ -184,6 +147,55 @@ def _networks(seed: int, device: str) -> Networks:
         for path in NETWORKS.values()
     ]
     return Networks(members, tuple(NETWORKS), seed=seed, device=device)
+
+
+def _cells(tables: Protocols, networks: Networks, n_tasks: int) -> dict[Cell, Job]:
+    """Draw the tasks, the same for all networks, and give what fills each cell of the tables."""
+    test, cells = networks.members[0].features, {}
+    for protocol, (query, rows) in tables.items():
+        for shots in SHOTS:
+            tasks = sample_tasks(
+                test.labels,
+                n_tasks=n_tasks,
+                ways=WAYS,
+                shots=shots,
+                query=query,
+                seed=networks.seed,
+                classes=test.classes,
+            )
+            for row in rows:
+                label = f"{protocol}_{shots}shot_{row}"
+                cells[protocol, shots, row] = Job(*_method(row), tasks[: _length(row, n_tasks)], label)
+    return cells
+
+
+def _fill(
+    cells: Mapping[Cell, Job],
+    networks: Networks,
+    folder: Path,
+    fresh: bool,
+    progress: Progress,
+    say: Callable[[str], None],
+) -> tuple[dict[Cell, Result], int]:
+    """Compute every cell, or take it from an earlier run; give the results, and how many were there already."""
+    keys = {job.label: key for key, job in cells.items()}
+    results: dict[Cell, Result] = {}
+    reused: list[str] = []
+
+    def finished(job: Job) -> Result | None:
+        result = None if fresh else _stored_cell(folder / "cells" / f"{job.label}.json", _identity(job, networks))
+        reused.extend([job.label] if result is not None else [])
+        return result
+
+    for job, result in run(list(cells.values()), networks, finished=finished, progress=progress, say=say):
+        _, shots, row = keys[job.label]
+        if job.label not in reused:
+            result = replace(result, config={**result.config, "row": row, "cell": _identity(job, networks)})
+            result.save(folder / "cells" / f"{job.label}.json")
+        if "calibration" in result.config["params"]:
+            write_document(folder / f"calibration_{shots}shot.json", result.config["params"]["calibration"])
+        results[keys[job.label]] = result
+    return results, len(reused)
 
 
 def _about(features: Features | None) -> dict[str, str]:
