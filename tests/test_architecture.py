@@ -30,6 +30,7 @@ ROOMS = [
     "estimators",
     "report",
     "own_data",
+    "labelling",
     "training",
     "cli",
     "__main__",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         TransductiveMLLClassifier,
     )
     from likelyshot.evaluation.evaluate import calibrate, evaluate
+    from likelyshot.labelling import label, next_to_label
     from likelyshot.methods.calibration import Calibration
     from likelyshot.own_data import Classification, Model, classify, fit, predict
 
@@ -38,6 +39,8 @@ _HOME = {
     "TransductiveMLLClassifier": "estimators",
     "calibrate": "evaluation.evaluate",
     "evaluate": "evaluation.evaluate",
+    "label": "labelling",
+    "next_to_label": "labelling",
     "Base": "data.features",
     "Features": "data.features",
     "Calibration": "methods.calibration",
@@ -73,7 +76,9 @@ __all__ = [
     "classify",
     "evaluate",
     "fit",
+    "label",
     "load_encoder",
+    "next_to_label",
     "open_encoder",
     "predict",
     "sample_tasks",

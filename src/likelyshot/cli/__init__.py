@@ -16,6 +16,7 @@ from likelyshot.cli.evaluate import evaluate
 from likelyshot.cli.explore import explore
 from likelyshot.cli.extract import extract
 from likelyshot.cli.fit import fit
+from likelyshot.cli.label import label
 from likelyshot.cli.list_methods import list_methods
 from likelyshot.cli.predict import predict
 from likelyshot.cli.report import report
@@ -43,7 +44,7 @@ app = typer.Typer(
 )
 
 #: Options that take several values, as in `--method mll cosine`, or repeated.
-SEVERAL = ("--method", "-m", "--shots", "--param", "-p", "--grid", "--set")
+SEVERAL = ("--method", "-m", "--shots", "--param", "-p", "--grid", "--set", "--export")
 
 
 def main() -> None:
@@ -100,7 +101,7 @@ def version(
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Your own data": (classify, fit, predict),
+    "Your own data": (classify, fit, predict, label),
     "Experiments": (reproduce, evaluate, sweep, report, explore),
     "Networks": (train, extract),
 }

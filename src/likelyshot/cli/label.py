@@ -1,0 +1,115 @@
+"""The command likelyshot label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from likelyshot.cli.own_data import (
+    CacheOption,
+    EncoderOption,
+    LabelColumnOption,
+    OneMethodOption,
+    OwnDeviceOption,
+    OwnParamOption,
+    OwnSeedOption,
+    PathColumnOption,
+    TextColumnOption,
+)
+from likelyshot.cli.shared import running
+
+
+def label(
+    pile: Annotated[
+        Path,
+        typer.Argument(help="What to label: a folder of images, a table or a features file.", show_default=False),
+    ],
+    classes: Annotated[
+        str | None,
+        typer.Option(help="Classes to begin with, as in cat,dog; more can be added on the page.", show_default=False),
+    ] = None,
+    support: Annotated[
+        Path | None,
+        typer.Option("--support", "-s", help="Labelled examples, as classify takes them.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The table of labels, .csv. Default: labels.csv here, or beside the pile if that lies elsewhere.",
+            show_default=False,
+        ),
+    ] = None,
+    label_studio: Annotated[
+        Path | None,
+        typer.Option(help="Take over the labels of an export of Label Studio, .json.", show_default=False),
+    ] = None,
+    export: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Write the labels for another tool, and open no page: folders, links, imagefolder, label-studio or "
+            "features.",
+            show_default=False,
+        ),
+    ] = None,
+    method: OneMethodOption = None,
+    encoder: EncoderOption = None,
+    label_column: LabelColumnOption = None,
+    path_column: PathColumnOption = None,
+    text_column: TextColumnOption = None,
+    param: OwnParamOption = None,
+    seed: OwnSeedOption = 0,
+    device: OwnDeviceOption = "cpu",
+    cache: CacheOption = True,
+    port: Annotated[int, typer.Option(help="Port of the page; 0 for any that is free.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+) -> None:
+    """Label a pile in the browser, a few clicks a round.
+
+    The page runs on this machine only. Every click is on disk before the next, and the same command goes on where you
+    stopped. After each round the pile is classified, and the next screen shows what helps most.
+
+    For example:
+
+        likelyshot label pile/ --classes cat,dog
+
+        likelyshot label pile/ --support labelled/ -o labels.csv
+
+        likelyshot label pile/ --export imagefolder
+    """
+    with running(False) as (screen, start):
+        from likelyshot.cli import own_data
+        from likelyshot.labelling.session import Labelling, open_desk
+        from likelyshot.labelling.session import label as run
+
+        chosen = own_data.method_and_params(method, param)
+        settings = {
+            "classes": [] if classes is None else classes.split(","),
+            "support": support,
+            "output": output,
+            "label_studio": label_studio,
+            "label_column": label_column,
+            "path_column": path_column,
+            "text_column": text_column,
+            "encoder": encoder,
+            "seed": seed,
+            "device": device,
+            "cache": "user" if cache else None,
+            "stage": own_data.stages(start),
+            "say": lambda sentence: own_data.show(screen, sentence),
+            **chosen,
+        }
+        if export:
+            labelling = Labelling(open_desk(pile, **settings))
+            try:
+                for kind in export:
+                    own_data.show(screen, labelling.export(kind))
+            finally:
+                labelling.stop()
+            return
+        labelling = run(pile, **settings, port=port, browser=browser)
+    labelling.wait()
+    own_data.show(screen, f"Stopped. {len(labelling.labels):,} labels are in {labelling.output}.")

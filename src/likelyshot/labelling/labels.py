@@ -1,0 +1,262 @@
+"""The labels of a pile as a person gives them: with a history without end, always on disk."""
+
+from __future__ import annotations
+
+import csv
+import io
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from likelyshot.data.files import write_whole
+from likelyshot.errors import InputError
+from likelyshot.labelling.journal import Change, Entry, Journal, Kind, Measured
+
+#: Seconds after the last click at which a change of the table is not ours.
+EDITED = 5.0
+LONGEST_NAME = 200  # characters of the name of a class
+
+
+class Value(NamedTuple):
+    """What a person said of an item last."""
+
+    kind: Kind
+    name: str = ""
+
+
+class _Step(NamedTuple):
+    """What one click changed, so that it can be undone and done again."""
+
+    before: tuple[tuple[str, Value | None], ...] = ()
+    after: tuple[tuple[str, Value | None], ...] = ()
+    name: str = ""  # of a class that was added
+
+
+class Labels:
+    """What a person has said of the items of a pile; every click is on disk when its method returns.
+
+    The journal holds every click. `labels.csv` holds the labels as they are now, `labels.none.csv` the items that
+    belong to none of the classes. Both are written anew after each click, whole or not at all.
+
+    Args:
+        output: The table of labels, .csv.
+        kind: What the pile holds: image, text or features.
+        columns: Names of the columns before `label`.
+        cells: Gives the cells before the label of an item, by its key.
+        order: Gives the position of an item in the tables, by its key.
+    """
+
+    def __init__(
+        self,
+        output: Path,
+        kind: str,
+        columns: Sequence[str],
+        cells: Callable[[str], Sequence[str]],
+        order: Callable[[str], int],
+    ) -> None:
+        self.output, self.columns, self._cells, self._order = output, tuple(columns), cells, order
+        self.lock = threading.RLock()
+        self.classes: list[str] = []
+        self.values: dict[str, Value] = {}
+        self.history: list[Measured] = []
+        self.version = 0  # grows with every click that changes something
+        self.problem = ""  # why the tables are not up to date, if they are not
+        self._done: list[_Step] = []
+        self._undone: list[_Step] = []
+        self._seen: set[str] = set()
+        self._lines: dict[str, tuple[str, str]] = {}  # the label of an item, and its line in the table
+        self._journal = Journal(journal_path(output), kind)
+        self.edited = self._keep_edited()  # where a table that somebody changed was put
+        for entry in self._journal.entries:
+            self._apply(entry)
+        self._journal.entries.clear()
+        self.write_tables()
+
+    def _keep_edited(self) -> Path | None:
+        """Move a table that was changed after the last click out of the way, since it is about to be written anew."""
+        try:
+            later = self.output.stat().st_mtime - self._journal.path.stat().st_mtime
+        except FileNotFoundError:
+            return None
+        if later < EDITED:
+            return None
+        places = (self.output.with_name(f"{self.output.stem}.edited-{number}.csv") for number in range(1, 10_000))
+        kept = next(place for place in places if not place.exists())
+        self.output.rename(kept)
+        return kept
+
+    def set(self, click: str, changes: Iterable[Change]) -> bool:
+        """Label items, or say that they are of no class, come later, or are not of one class. One click, one undo.
+
+        Returns whether anything changed: a click that was sent before changes nothing.
+
+        Args:
+            click: A name of the click that no other click has.
+            changes: What is said of each item.
+        """
+        with self.lock:
+            kept = []
+            for change in changes:
+                if change.kind in ("label", "not") and change.name not in self.classes:
+                    raise InputError(f"there is no class {change.name[:80]!r}: add it first")
+                if self.values.get(change.item) != _value(change):
+                    kept.append(change)
+            return bool(kept) and self._do(Entry(click, "set", time.time(), tuple(kept)))
+
+    def add_class(self, click: str, name: str) -> bool:
+        """Add a class; one that is there already stays as it is.
+
+        Args:
+            click: A name of the click that no other click has.
+            name: The name of the class.
+        """
+        name = check_class(name)
+        with self.lock:
+            return name not in self.classes and self._do(Entry(click, "class", time.time(), name=name))
+
+    def undo(self, click: str) -> bool:
+        """Take back the last click that was not taken back yet."""
+        with self.lock:
+            return bool(self._done) and self._do(Entry(click, "undo", time.time()))
+
+    def redo(self, click: str) -> bool:
+        """Do again what was taken back last."""
+        with self.lock:
+            return bool(self._undone) and self._do(Entry(click, "redo", time.time()))
+
+    def measure(self, labels: int, accuracy: float) -> None:
+        """Remember what accuracy was expected with so many labels."""
+        with self.lock:
+            entry = Entry(f"round {len(self.history)}", "round", time.time(), measured=Measured(labels, accuracy))
+            self._journal.append(entry)
+            self._apply(entry)
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a click to take back."""
+        return bool(self._done)
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether there is a click to do again."""
+        return bool(self._undone)
+
+    def counts(self) -> Counter[str]:
+        """Count the labels of each class."""
+        return Counter(value.name for value in list(self.values.values()) if value.kind == "label")
+
+    def _do(self, entry: Entry) -> bool:
+        if entry.id in self._seen:
+            return False
+        self._journal.append(entry)
+        self._apply(entry)
+        self.write_tables()
+        return True
+
+    def _apply(self, entry: Entry) -> None:
+        self._seen.add(entry.id)
+        if entry.measured is not None:
+            self.history.append(entry.measured)
+            return
+        self.version += 1
+        if entry.do == "undo" and self._done:
+            step = self._done.pop()
+            self._undone.append(step)
+            self._put(step.before)
+            if step.name:
+                self.classes.remove(step.name)
+        elif entry.do == "redo" and self._undone:
+            self._forward(self._undone.pop())
+        elif entry.do in ("set", "class") and entry.name not in self.classes:
+            before = tuple((change.item, self.values.get(change.item)) for change in entry.changes)
+            after = tuple((change.item, _value(change)) for change in entry.changes)
+            self._undone.clear()
+            self._forward(_Step(before, after, entry.name))
+
+    def _forward(self, step: _Step) -> None:
+        self._done.append(step)
+        self._put(step.after)
+        if step.name:
+            self.classes.append(step.name)
+
+    def _put(self, values: Iterable[tuple[str, Value | None]]) -> None:
+        for key, value in values:
+            if value is None:
+                self.values.pop(key, None)
+            else:
+                self.values[key] = value
+
+    def write_tables(self) -> None:
+        """Write the tables anew. If that fails, `problem` says why; the click itself is safe in the journal."""
+        with self.lock:
+            labels: list[str] = []
+            none: list[str] = []
+            for key in sorted(self.values, key=self._order):
+                kind, name = self.values[key]
+                if kind in ("label", "none"):
+                    (labels if kind == "label" else none).append(self._line(key, name))
+            try:
+                write_whole(self.output, _row([*self.columns, "label"]) + "".join(labels))
+                beside = none_path(self.output)
+                if none or beside.exists():
+                    write_whole(beside, _row([*self.columns, "label"]) + "".join(none))
+                self.problem = ""
+            except InputError as error:
+                name = self.output.name
+                self.problem = (
+                    f"Your clicks are saved in {self._journal.path.name}, but {name} is not up to date: {error}"
+                )
+
+    def _line(self, key: str, name: str) -> str:
+        known = self._lines.get(key)
+        if known is None or known[0] != name:
+            known = self._lines[key] = (name, _row([*self._cells(key), name]))
+        return known[1]
+
+    def close(self) -> None:
+        """Let another process go on with these labels."""
+        self._journal.close()
+
+
+def check_class(name: str) -> str:
+    """Give the name of a class without spaces around it, or refuse it.
+
+    >>> check_class(" cat ")
+    'cat'
+    """
+    name = name.strip()
+    if not name:
+        raise InputError("expected the name of a class, but got nothing: type a name")
+    if len(name) > LONGEST_NAME or not name.isprintable():
+        raise InputError(
+            f"expected a name of at most {LONGEST_NAME} printable characters, but got {name[:40]!r}: choose another"
+        )
+    return name
+
+
+def journal_path(output: Path) -> Path:
+    """Give the place of the journal of a table of labels."""
+    return output.with_name(f"{output.name}.journal")
+
+
+def none_path(output: Path) -> Path:
+    """Give the place of the table of items that belong to none of the classes."""
+    return output.with_name(f"{output.stem}.none{output.suffix}")
+
+
+def predicted_path(output: Path) -> Path:
+    """Give the place of the table of predictions that were accepted."""
+    return output.with_name(f"{output.stem}.predicted{output.suffix}")
+
+
+def _value(change: Change) -> Value | None:
+    return None if change.kind == "clear" else Value(change.kind, change.name)
+
+
+def _row(cells: Iterable[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()

@@ -1,0 +1,205 @@
+"""One round: the pile is classified by the labels so far, and what accuracy to expect is estimated."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from likelyshot.confidence.expectation import Expectation, expectation_from
+from likelyshot.confidence.temperature import HeldOut, is_transductive
+from likelyshot.labelling.journal import Measured
+from likelyshot.own_data.answers import Answers
+from likelyshot.own_data.model import Model, wants_rectified
+from likelyshot.own_data.scoring import passes
+
+#: Items that a transductive method which compares all of them with each other gets at once. A larger pile is
+#: classified in random blocks of this size: ten thousand items at once would take half a minute.
+BLOCK = 1500
+#: Labelled examples that a round learns from, at most; of each class as many as of the others, if it has them.
+MOST_EXAMPLES = 600
+#: Rounds that the growth of the accuracy is judged by, at least.
+FEWEST_ROUNDS = 4
+
+
+class Known(NamedTuple):
+    """What a round learns from."""
+
+    vectors: NDArray[np.float32]  # (s, d) of labelled examples
+    labels: list[str]  # (s,)
+    names: list[str]  # (s,) of the examples, or nothing of those that are not in the pile
+    numbers: list[int]  # (s,) of the items in the pile, -1 of those that are not
+    refused: Mapping[int, str]  # of items in the pile, the class that they are not of
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What a round found."""
+
+    version: int  # of the labels
+    open: NDArray[np.intp]  # (n,) numbers of the items without a label
+    answers: Answers  # of these items
+    expectation: Expectation  # by held-out labelled examples
+    numbers: list[int]  # of the examples that it learned from, for `expectation.doubtful`
+    accuracy: float  # to expect on the whole pile, labelled items included
+    method: str
+    seconds: float
+
+
+def learn(
+    vectors: NDArray[np.float32],
+    open_items: NDArray[np.intp],
+    known: Known,
+    *,
+    method: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    negative: bool = False,
+    labelled: int = 0,
+    version: int = 0,
+    seed: int = 0,
+) -> Round:
+    """Classify the items that have no label yet. At least two classes must have examples.
+
+    The accuracy to expect is the share of the pile that is labelled already, plus the mean probability of the answers
+    for the rest.
+
+    Args:
+        vectors: The whole pile (n, d).
+        open_items: Numbers of the items without a label.
+        known: The labelled examples.
+        method: A method by name, or None for the default.
+        params: Parameters of the method.
+        negative: Whether any vector has a negative entry.
+        labelled: Items of the pile that a person has labelled.
+        version: Of the labels, kept in the result.
+        seed: Seed of the blocks and of the examples that are left out if there are too many.
+    """
+    began = time.monotonic()
+    rows = few(known.labels, seed)
+    model = Model.fit(
+        known.vectors[rows],
+        [known.labels[row] for row in rows],
+        method=method,
+        params=dict(params or {}),
+        rectify=negative and wants_rectified(method),
+        seed=seed,
+    )
+    asked = vectors[open_items]
+    answers, held = answer_in_blocks(model, asked)
+    for place, number in enumerate(open_items.tolist()):
+        if known.refused.get(number) in model.classes:
+            _refuse(answers.probabilities[place], model.classes.index(known.refused[number]))
+    sure = float(answers.probabilities.max(1).sum()) if len(asked) else 0.0
+    return Round(
+        version=version,
+        open=open_items,
+        answers=answers,
+        expectation=expectation_from(held, model.labels, model.classes),
+        numbers=[known.numbers[row] for row in rows],
+        accuracy=(labelled + sure) / max(labelled + len(asked), 1),
+        method=model.method_for(len(asked)),
+        seconds=time.monotonic() - began,
+    )
+
+
+def answer_in_blocks(model: Model, vectors: NDArray[Any]) -> tuple[Answers, HeldOut]:
+    """Classify vectors (n, d), in random blocks where the method would compare too many of them with each other.
+
+    Also gives the scores of the labelled examples that were held out.
+
+    Args:
+        model: The model.
+        vectors: What is classified, finite and not all zeros.
+    """
+    name = model.method_for(len(vectors))
+    sample = model.sample(vectors) if len(vectors) else None
+    held = model.held_out(name, sample)
+    judge = model.judge(name, sample, held)
+    whole = is_transductive(model.bound(name)) and not passes(model.bound(name))
+    blocks = math.ceil(len(vectors) / BLOCK) if whole else 1
+    order = np.random.default_rng(model.seed).permutation(len(vectors)) if blocks > 1 else np.arange(len(vectors))
+    found = []
+    for block in np.array_split(order, max(blocks, 1)):
+        if len(block):
+            found += [judge.answers(x, scores, [""] * len(x)) for x, scores in model.scores(vectors[block])()]
+    return _joined(found, order, model.classes), held
+
+
+def few(labels: Sequence[str], seed: int = 0, most: int = MOST_EXAMPLES) -> list[int]:
+    """Choose the examples to learn from: all of them, or of each class at most as many as of the others.
+
+    >>> few(["a", "a", "a", "b"], most=3)
+    [0, 2, 3]
+    """
+    if len(labels) <= most:
+        return list(range(len(labels)))
+    rows: dict[str, list[int]] = {}
+    for row in np.random.default_rng(seed).permutation(len(labels)).tolist():
+        rows.setdefault(labels[row], []).append(row)
+    each = max(1, most // len(rows))
+    while sum(min(len(places), each + 1) for places in rows.values()) <= most:
+        each += 1
+    return sorted(row for places in rows.values() for row in places[:each])
+
+
+def _joined(found: Sequence[Answers], order: NDArray[np.intp], classes: tuple[str, ...]) -> Answers:
+    """Put the answers of blocks back into the order of the items."""
+    if not found:
+        return Answers([], classes, np.empty((0, len(classes))), np.empty(0, bool), np.empty(0))
+    back = np.argsort(order, kind="stable")
+    probabilities = np.concatenate([each.probabilities for each in found])[back].astype(np.float64)
+    reject, novelty = (np.concatenate([getattr(each, key) for each in found])[back] for key in ("reject", "novelty"))
+    return Answers([""] * len(back), classes, probabilities, reject, novelty)
+
+
+def _refuse(probabilities: NDArray[np.float64], place: int) -> None:
+    """Take a class out of the probabilities of an item, which a person has said that it is not of."""
+    left = 1 - probabilities[place]
+    probabilities[place] = 0.0
+    probabilities[:] = probabilities / left if left > 1e-9 else 1 / max(len(probabilities) - 1, 1)
+    probabilities[place] = 0.0
+
+
+class Growth(NamedTuple):
+    """How many more labels about so many more points cost; None where that cannot be told."""
+
+    points: float  # of accuracy, in %
+    labels: int | None
+    why: str  # it cannot be told
+
+
+def growth(history: Sequence[Measured]) -> Growth:
+    """Say about how many more labels the next points of accuracy cost.
+
+    The error is taken to fall as a power of the number of labels, the line through the last ten rounds in logarithms.
+    Where there are fewer than four rounds, the line does not fall or fits badly, or it would have to be followed
+    beyond four times the labels so far, the answer is that it is unknown.
+
+    >>> growth([Measured(n, 1 - n**-0.5) for n in (10, 20, 30, 40)])
+    Growth(points=2.0, labels=12, why='')
+    >>> growth([Measured(10, 0.5)]).why
+    'after fewer than 4 rounds'
+    """
+    by_count = {point.labels: point for point in history if point.labels > 0 and point.accuracy < 1}
+    points = [by_count[count] for count in sorted(by_count)][-10:]
+    now = history[-1].accuracy if history else 0.0
+    step = min(0.02, (1 - now) / 2)
+    if len(points) < FEWEST_ROUNDS:
+        return Growth(100 * step, None, f"after fewer than {FEWEST_ROUNDS} rounds")
+    x, y = np.log([point.labels for point in points]), np.log([1 - point.accuracy for point in points])
+    slope, start = np.polyfit(x, y, 1)
+    spread = float(np.square(y - y.mean()).sum())
+    left = float(np.square(y - start - slope * x).sum())
+    if slope >= -0.02:
+        return Growth(100 * step, None, "since the accuracy has not grown over the last rounds")
+    if left > 0.5 * spread:
+        return Growth(100 * step, None, "since the last rounds went up and down")
+    wanted = points[-1].labels * ((1 - now - step) / (1 - now)) ** (1 / slope)
+    if wanted > 4 * points[-1].labels:
+        return Growth(100 * step, None, "since it would be more than three times the labels so far")
+    return Growth(100 * step, max(1, round(wanted - points[-1].labels)), "")

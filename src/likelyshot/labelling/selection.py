@@ -1,0 +1,263 @@
+"""What to label next: a varied beginning, the items that teach most, groups to confirm, and what looks wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from likelyshot.encoders.pretrained import Embedder
+from likelyshot.errors import InputError
+from likelyshot.labelling.rounds import answer_in_blocks
+from likelyshot.own_data.answers import Answers
+from likelyshot.own_data.model import Model
+from likelyshot.own_data.piles import Pile, read_pile
+from likelyshot.own_data.pipeline import Fitted, open_for
+from likelyshot.own_data.rows import CachePlace, gather, scan
+
+#: Items among which a varied screen is looked for.
+SAMPLE = 4000
+#: Rounds of k-means for it.
+ROUNDS = 10
+#: The least certain items among which those that differ most are chosen, for each one that is.
+POOL = 4
+#: Items of a group that a person confirms at once, at most, and the least probability to be in one.
+GROUP, GROUP_FROM = 24, 0.5
+
+
+def unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
+    """Scale vectors (n, d) to length one."""
+    rows = np.asarray(vectors, dtype=np.float32)
+    scaled: NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return scaled
+
+
+def varied(vectors: NDArray[Any], count: int, *, known: NDArray[Any] | None = None, seed: int = 0) -> list[int]:
+    """Choose items that are spread over a pile: the one nearest to the centre of each of `count` clusters.
+
+    The clusters are those of k-means on at most 4,000 items, begun by items that lie far from each other. With
+    `known`, clusters that are near to a known item come last, so that what has not been seen comes first.
+
+    Args:
+        vectors: The pile (n, d).
+        count: How many to choose.
+        known: Vectors (m, d) of items that have been seen already.
+        seed: Seed of the sample and of the beginning.
+
+    >>> pile = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0], [1.0, 0.05]])
+    >>> sorted(place // 2 for place in varied(pile, 2))  # one of the first two or the last, and one of the others
+    [1, 2]
+    """
+    count = min(count, len(vectors))
+    if count <= 0:
+        return []
+    chance = np.random.default_rng(seed)
+    places = np.arange(len(vectors))
+    if len(places) > SAMPLE:
+        places = np.sort(chance.choice(places, SAMPLE, replace=False))
+    rows = unit(vectors[places])
+    rows = unit(rows - rows.mean(0)) if len(rows) > 2 else rows
+    centres = rows[_spread(rows, count, chance)]
+    for _ in range(ROUNDS):
+        nearest = (rows @ centres.T).argmax(1)
+        sums = np.zeros_like(centres)
+        np.add.at(sums, nearest, rows)
+        centres = np.where(np.linalg.norm(sums, axis=1, keepdims=True) > 0, unit(sums), centres)
+    likeness = rows @ centres.T  # (n, count)
+    sizes = np.bincount(likeness.argmax(1), minlength=count)
+    order = np.argsort(-sizes, kind="stable")
+    if known is not None and len(known):
+        seen = unit(unit(known) - unit(vectors[places]).mean(0))
+        order = np.argsort((centres @ seen.T).max(1), kind="stable")
+    chosen: list[int] = []
+    for cluster in order.tolist():
+        for place in np.argsort(-likeness[:, cluster], kind="stable").tolist():
+            if int(places[place]) not in chosen:
+                chosen.append(int(places[place]))
+                break
+    return chosen
+
+
+def _spread(rows: NDArray[np.float32], count: int, chance: np.random.Generator) -> list[int]:
+    """Begin k-means: each next item at random, in proportion to its squared distance from those before."""
+    chosen = [int(chance.integers(len(rows)))]
+    distance = np.full(len(rows), np.inf, dtype=np.float64)
+    while len(chosen) < count:
+        distance = np.minimum(distance, np.maximum(2 - 2 * (rows @ rows[chosen[-1]]), 0.0))
+        distance[chosen] = 0.0
+        total = distance.sum()
+        left = np.setdiff1d(np.arange(len(rows)), chosen)
+        chosen.append(int(chance.choice(len(rows), p=distance / total)) if total > 0 else int(left[0]))
+    return chosen
+
+
+def teach_most(vectors: NDArray[Any], answers: Answers, count: int) -> list[int]:
+    """Choose the items whose labels teach most: of the least certain, those that differ most from each other.
+
+    The least certain have the smallest margin between the two most probable classes.
+
+    Args:
+        vectors: The pile (n, d), of which the answers are.
+        answers: The answers.
+        count: How many to choose.
+    """
+    margin = answers.margin
+    pool = np.argsort(margin, kind="stable")[: POOL * count]
+    if len(pool) <= count:
+        return [int(place) for place in pool]
+    rows = unit(vectors[pool])
+    worth = 1 - margin[pool]
+    chosen: list[int] = []
+    nearest = np.zeros(len(pool))
+    for _ in range(count):
+        score = worth * (1 - np.maximum(nearest, 0.0))
+        score[chosen] = -1.0
+        chosen.append(int(score.argmax()))
+        nearest = np.maximum(nearest, rows @ rows[chosen[-1]])
+    return [int(place) for place in pool[chosen]]
+
+
+class Group(NamedTuple):
+    """Items that are thought to be of one class."""
+
+    place: int  # of the class
+    items: list[int]
+
+
+def groups(answers: Answers, count: int, *, size: int = GROUP, examples: Sequence[int] | None = None) -> list[Group]:
+    """Choose groups of items to be confirmed in one click each: those that are expected to settle most for a click.
+
+    Of every class, the group begins in the middle of its certain answers: the surest teach nothing, and the least sure
+    cost a click each.
+
+    Args:
+        answers: The answers.
+        count: How many groups.
+        size: The most items in a group.
+        examples: Number of labelled examples of each class: where they are few, a group is worth more.
+    """
+    best, probability = answers.best, answers.probability
+    reject = np.asarray(answers.reject, dtype=bool)
+    found = []
+    for place in range(len(answers.classes)):
+        rows = np.flatnonzero((best == place) & (probability >= GROUP_FROM) & ~reject)
+        if len(rows) < 2:
+            continue
+        rows = rows[np.argsort(probability[rows], kind="stable")][:size]  # the least sure of those that are likely
+        wrong = float((1 - probability[rows]).sum())
+        gain = wrong + 0.1 * len(rows)
+        few = 1.0 if examples is None else 1 + 2 / (1 + examples[place])
+        found.append((gain * few / (1 + wrong), Group(place, rows[np.argsort(-probability[rows])].tolist())))
+    return [group for _, group in sorted(found, key=lambda pair: -pair[0])[:count]]
+
+
+class Pair(NamedTuple):
+    """Two classes that cannot be told apart, and the items between them."""
+
+    one: int
+    other: int
+    items: list[int]
+
+
+def hardest_pair(answers: Answers, count: int, *, margin: float = 0.3) -> Pair | None:
+    """Find the two classes between which most items are undecided, and the least decided of these.
+
+    Args:
+        answers: The answers.
+        count: The most items.
+        margin: Below it, an item is undecided.
+    """
+    if len(answers.classes) < 2 or not len(answers):
+        return None
+    close = np.flatnonzero((answers.margin < margin) & ~np.asarray(answers.reject, dtype=bool))
+    if not len(close):
+        return None
+    two = np.sort(np.argsort(-answers.probabilities[close], axis=1, kind="stable")[:, :2], axis=1)
+    codes = two[:, 0] * len(answers.classes) + two[:, 1]
+    values, counts = np.unique(codes, return_counts=True)
+    most = int(values[counts.argmax()])
+    rows = close[codes == most]
+    rows = rows[np.argsort(answers.margin[rows], kind="stable")][:count]
+    return Pair(*divmod(most, len(answers.classes)), rows.tolist())
+
+
+def strangest(answers: Answers, count: int) -> list[int]:
+    """Choose the items that look least like any class, of those that are rejected."""
+    rows = np.flatnonzero(np.asarray(answers.reject, dtype=bool))
+    chosen: list[int] = rows[np.argsort(-answers.novelty[rows], kind="stable")][:count].tolist()
+    return chosen
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """An item to label, and what it is taken for now."""
+
+    name: str
+    row: int  # in the pile, of those that can be used
+    predicted: str
+    probability: float
+    runner_up: str
+    margin: float
+
+
+def next_to_label(
+    model: Model | Fitted,
+    pile: str | Path | Pile | NDArray[Any],
+    n: int = 10,
+    *,
+    encoder: str | Embedder | None = None,
+    device: str = "cpu",
+    cache: CachePlace = "user",
+) -> list[Suggestion]:
+    """Choose the items of a pile whose labels would help a model most, the most helpful first.
+
+    These are uncertain items that differ from each other; `likelyshot label` chooses by the same rule.
+
+    Args:
+        model: A model, or what `fit` returned.
+        pile: A folder, an image, a table, a features file, or vectors (n, d).
+        n: How many items.
+        encoder: The encoder of a model that was fitted on vectors.
+        device: Where the encoder runs.
+        cache: Where vectors are cached: a folder, "user" for the user's cache folder, or None.
+
+    >>> model = Model.fit([[9.0, 1.0], [1.0, 9.0]], ["flat", "steep"])
+    >>> [suggestion.row for suggestion in next_to_label(model, np.array([[9.0, 2.0], [5.0, 5.2], [1.0, 8.0]]), 1)]
+    [1]
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise InputError(f"expected a number of items of 1 or more, but got {n!r}: try 10")
+    fitted = model if isinstance(model, Fitted) else None
+    plain = model.model if isinstance(model, Fitted) else model
+    if isinstance(pile, np.ndarray):
+        if pile.ndim != 2:
+            raise InputError(f"expected vectors of shape (n, d), but got {pile.shape}: reshape them")
+        usable = np.flatnonzero(scan(pile).usable)
+        names, vectors = [f"row {row + 1}" for row in usable.tolist()], pile[usable]
+    else:
+        read = pile if isinstance(pile, Pile) else read_pile(pile)
+        opened = fitted.encoder if fitted is not None else None
+        if read.vectors is None and opened is None:
+            opened = open_for(plain, encoder, device)
+        rows = gather(read, opened, cache=cache, what="the pile")
+        usable = rows.places
+        names, vectors = [item.name for item in rows.items], rows.in_memory()
+    if not len(vectors):
+        raise InputError("nothing in the pile can be used: add other items")
+    answers, _ = answer_in_blocks(plain, vectors)
+    predicted, runner_up = answers.predicted, answers.runner_up
+    return [
+        Suggestion(
+            names[place],
+            int(usable[place]),
+            predicted[place],
+            float(answers.probability[place]),
+            runner_up[place],
+            float(answers.margin[place]),
+        )
+        for place in teach_most(vectors, answers, n)
+    ]

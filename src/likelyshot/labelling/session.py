@@ -1,0 +1,295 @@
+"""From a pile to its labels in the browser, in one call."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import webbrowser
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from likelyshot.data.files import output_folder
+from likelyshot.encoders.pretrained import Embedder, open_encoder
+from likelyshot.errors import InputError
+from likelyshot.labelling.desk import Desk
+from likelyshot.labelling.exports import export, read_label_studio
+from likelyshot.labelling.journal import Change
+from likelyshot.labelling.labels import Labels, check_class, journal_path
+from likelyshot.labelling.things import Things, lay_out
+from likelyshot.methods.binding import Params
+from likelyshot.own_data.piles import read_labelled, read_pile
+from likelyshot.own_data.pipeline import DEFAULT_ENCODERS
+from likelyshot.own_data.rows import CachePlace, Rows, Stage, gather, repeated, summary
+
+if TYPE_CHECKING:
+    from likelyshot.labelling.server import Server
+
+Say = Callable[[str], None]
+
+
+class Labelling:
+    """A pile that is being labelled.
+
+    Args:
+        desk: The pile and its labels.
+        server: The page, if there is one.
+    """
+
+    def __init__(self, desk: Desk, server: Server | None = None) -> None:
+        self.desk, self._server = desk, server
+
+    @property
+    def address(self) -> str:
+        """The address of the page, with its token; nothing if there is none."""
+        return "" if self._server is None else self._server.address
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels so far, by the names of the items."""
+        things, values = self.desk.things, self.desk.labels.values
+        named = zip(things.items, things.keys, strict=True)
+        return {item.name: values[key].name for item, key in named if key in values and values[key].kind == "label"}
+
+    @property
+    def output(self) -> Path:
+        """The table of the labels, which is always up to date."""
+        return self.desk.labels.output
+
+    def export(self, kind: str) -> str:
+        """Write the labels for another tool, beside the table, and say what was written.
+
+        Args:
+            kind: "folders", "links", "imagefolder", "label-studio" or "features".
+        """
+        return export(self.desk, kind)
+
+    def wait(self) -> None:
+        """Wait until Ctrl-C, then stop the page."""
+        try:
+            while self._server is not None and self._server.alive:
+                time.sleep(0.2)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Stop the page. The labels are on disk already."""
+        if self._server is not None:
+            self._server.stop()
+        else:
+            self.desk.stop()
+
+
+def label(
+    pile: str | Path,
+    *,
+    classes: Sequence[str] = (),
+    support: str | Path | None = None,
+    output: str | Path | None = None,
+    label_studio: str | Path | None = None,
+    label_column: str | None = None,
+    path_column: str | None = None,
+    text_column: str | None = None,
+    encoder: str | Embedder | None = None,
+    method: str | None = None,
+    params: Params | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    cache: CachePlace = "user",
+    port: int = 0,
+    browser: bool = True,
+    wait: bool = False,
+    stage: Stage | None = None,
+    say: Say | None = None,
+) -> Labelling:
+    """Label a pile in the browser, a few clicks a round; the labels are on disk after every click.
+
+    The page runs on this machine only, in the background unless `wait` is set. Started again with the same output, it
+    goes on where it was.
+
+    Args:
+        pile: A folder, a table or a features file, as `classify` takes it.
+        classes: Names of classes to begin with; more can be added on the page.
+        support: Labelled examples, as `classify` takes them.
+        output: The table of labels, .csv. Default: labels.csv in the current folder, or beside the pile if that lies
+            elsewhere.
+        label_studio: An export of Label Studio (JSON) whose labels are taken over.
+        label_column: Column of a table of labelled examples that holds the labels.
+        path_column: Column of a table that holds paths of images.
+        text_column: Column of a table that holds texts.
+        encoder: What embeds images or texts: a name for `open_encoder`, or an encoder.
+        method: The method that classifies the pile between the clicks. Default: that of `classify`.
+        params: Parameters of the method.
+        seed: Seed of all choices.
+        device: Where the encoder runs.
+        cache: Where vectors are cached: a folder, "user" for the user's cache folder, or None.
+        port: Port of the page; 0 for any that is free.
+        browser: Whether to open the page in the browser.
+        wait: Whether to return only when the page is stopped by Ctrl-C.
+        stage: Called with the name and the number of steps of each stage of the work.
+        say: Called with sentences on what goes on.
+    """
+    server = _server_module()
+    place = None if port == 0 else server.listen(port)  # a port in use shows before anything is embedded
+    if place is not None:
+        place.close()
+    desk = open_desk(
+        pile,
+        classes=classes,
+        support=support,
+        output=output,
+        label_studio=label_studio,
+        label_column=label_column,
+        path_column=path_column,
+        text_column=text_column,
+        encoder=encoder,
+        method=method,
+        params=params,
+        seed=seed,
+        device=device,
+        cache=cache,
+        stage=stage,
+        say=say,
+    )
+    try:
+        page = server.Server(desk, port)
+    except BaseException:
+        desk.stop()
+        raise
+    page.start()
+    running = Labelling(desk, page)
+    if say is not None:
+        say(f"Labels go to {desk.labels.output}, after every click.")
+        say(f"Open {running.address} in a browser on this machine; Ctrl-C stops.")
+    if browser and _has_screen():
+        webbrowser.open(running.address)
+    if wait:
+        running.wait()
+    return running
+
+
+def open_desk(
+    pile: str | Path,
+    *,
+    classes: Sequence[str] = (),
+    support: str | Path | None = None,
+    output: str | Path | None = None,
+    label_studio: str | Path | None = None,
+    label_column: str | None = None,
+    path_column: str | None = None,
+    text_column: str | None = None,
+    encoder: str | Embedder | None = None,
+    method: str | None = None,
+    params: Params | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    cache: CachePlace = "user",
+    stage: Stage | None = None,
+    say: Say | None = None,
+) -> Desk:
+    """Read and embed a pile, and open its labels: all that `label` does without the page."""
+    names = [check_class(name) for name in classes]
+    source = Path(pile)
+    read = read_pile(source, label_column=label_column, path_column=path_column, text_column=text_column)
+    table = _output(source, output)
+    columns = {"label_column": label_column, "path_column": path_column, "text_column": text_column}
+    examples = None if support is None else read_labelled(support, **columns)
+    opened = None
+    if read.vectors is None or (examples is not None and examples.vectors is None):
+        kind = read.kind if read.vectors is None or examples is None else examples.kind
+        named = encoder or DEFAULT_ENCODERS[kind]
+        opened = open_encoder(named, device) if isinstance(named, str) else named
+    went_on = journal_path(table).exists()
+    things = lay_out(read, source, table, opened, cache=cache, stage=stage)
+    if not len(things):
+        problems = "; ".join(summary(things.problems))
+        raise InputError(f"nothing in the pile can be labelled ({problems}): add other items")
+    labels = Labels(table, things.kind, things.columns, things.cells, things.order)
+    try:
+        outside = None
+        if examples is not None:
+            rows = gather(examples, opened, cache=cache, stage=stage, what="the labelled examples")
+            outside = _outside(rows, things, labels)
+            names = list(dict.fromkeys([*outside[1], *names]))
+        for name in names:
+            labels.add_class(f"class at start {labels.version} {name}", name)
+        desk = Desk(things, labels, support=outside, method=method, params=params, seed=seed)
+    except BaseException:
+        labels.close()
+        raise
+    if say is not None and went_on:
+        count = sum(value.kind == "label" for value in labels.values.values())
+        say(f"Going on with {count:,} labels of {labels.output}.")
+    if label_studio is not None:
+        told = read_label_studio(desk, label_studio)
+        if say is not None:
+            say(told)
+    if say is not None:
+        for note in desk.problems():
+            say(note)
+    return desk
+
+
+def _outside(rows: Rows, things: Things, labels: Labels) -> tuple[NDArray[np.float32], list[str]]:
+    """Take over the labels of examples that are in the pile too, and give the other examples."""
+    vectors = rows.in_memory().astype(np.float32, copy=False)
+    if vectors.shape[1] != things.vectors.shape[1]:
+        got = f"{things.vectors.shape[1]} numbers, and the labelled examples {vectors.shape[1]}"
+        raise InputError(f"expected vectors of one encoder, but those of the pile have {got}: use one encoder for both")
+    given = [str(item.label).strip() for item in rows.items]
+    by_name = {item.name: row for row, item in enumerate(rows.items)}
+    number_of = {item.name: number for number, item in enumerate(things.items)}
+    inside = {by_name[one]: number_of[other] for one, other in repeated(rows, things.rows)}
+    for name in dict.fromkeys(given):
+        labels.add_class(f"class of support {labels.version} {name}"[:200], name)
+    keys = {things.keys[number]: given[row] for row, number in inside.items()}
+    changes = [Change(key, "label", name) for key, name in keys.items() if key not in labels.values]
+    labels.set(f"support {labels.version}", changes)
+    left = [row for row in range(len(given)) if row not in inside]
+    return vectors[left], [given[row] for row in left]
+
+
+def _output(source: Path, output: str | Path | None) -> Path:
+    """Choose the table of labels, and refuse a place that cannot be written."""
+    if output is None:
+        here = Path.cwd()
+        below = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(here))
+        output = "labels.csv" if below else source.absolute().parent / "labels.csv"
+    path = Path(output)
+    if path.suffix.lower() != ".csv" or path.is_dir():
+        raise InputError(
+            f"expected a table of labels that ends in .csv, but got {path}: give such a name (-o labels.csv)"
+        )
+    output_folder(path.parent, make=False)
+    if not path.parent.is_dir():
+        raise InputError(f"cannot write {path.name}: the folder {path.parent} does not exist, so create it first")
+    if path.exists() and not journal_path(path).exists() and path.stat().st_size:
+        raise InputError(
+            f"{path} is there already, and not from the labelling page: choose another -o, and give it as --support if "
+            "its labels count"
+        )
+    if os.path.realpath(path) == os.path.realpath(source):
+        raise InputError(f"expected another file for the labels than the pile {source}: choose another -o")
+    return path
+
+
+def _has_screen() -> bool:
+    """Return whether there is a screen for a browser; without one, a browser in the terminal would take it over."""
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+def _server_module() -> ModuleType:
+    try:
+        from likelyshot.labelling import server
+    except ImportError as error:
+        raise InputError(
+            f"the labelling page needs a package that is not installed ({error.name}): pip install 'likelyshot[label]'"
+        ) from None
+    return server
