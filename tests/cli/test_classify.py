@@ -113,6 +113,30 @@ def test_the_summary_says_what_was_asked_for_and_what_helps(run, place):
     assert "Answers: 24 printed; " in err
 
 
+def test_the_demonstration(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("classify", "--demo", "--no-cache")
+    assert code == 0
+    folder = tmp_path / "likelyshot-demo"
+    assert {path.name for path in folder.iterdir()} == {
+        *("README.txt", "labelled", "pile", "truth.csv"),
+        *("predictions.csv", "gallery.html"),
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["likelyshot-demo"]
+    steps = [line for line in out.splitlines() if line.startswith("Step ")]
+    assert [step[:12] for step in steps] == ["Step 1 of 3:", "Step 2 of 3:", "Step 3 of 3:"]
+    assert steps[1].endswith("likelyshot classify --support likelyshot-demo/labelled --query likelyshot-demo/pile")
+    assert out.splitlines()[-1].strip().startswith("likelyshot classify --support labelled/ --query pile/")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("")
+    code, _, err = run("classify", "--demo", "--demo-folder", "mine")
+    assert (code, "has other files" in err) == (2, True)
+    code, _, err = run("classify", "--demo", "-s", "mine")
+    assert (code, "expected --demo alone" in err) == (2, True)
+    code, _, err = run("classify", "-s", "mine")
+    assert (code, "or try --demo" in err) == (2, True)
+
+
 def test_nothing_is_sorted_into_the_pile(run, place):
     code, _, err = run("classify", "-s", "labelled", "-q", "pile", "--copy-to", "pile/sorted")
     assert code == 2

@@ -27,7 +27,9 @@ from likelyshot.cli.train import train
 from likelyshot.errors import InputError
 
 HELP = "Label a pile of images, texts or vectors, given a few labelled examples of each class."
-EPILOG = """Start with: likelyshot classify --support labelled/ --query pile/ --gallery gallery.html
+EPILOG = """Start with: likelyshot classify --demo
+
+Your own images: likelyshot classify --support labelled/ --query pile/ --gallery gallery.html
 
 Which method? Leave --method out, and classify chooses by the size of the pile. Transductive methods, such as
 likelihood_mixture and mll_transductive, learn from the whole pile; they help most with one or two labels per class. mll

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from likelyshot.cli.own_data import (
+    SUPPORT,
     CacheOption,
     CopyOption,
     EncoderOption,
@@ -23,26 +24,38 @@ from likelyshot.cli.own_data import (
     OwnSeedOption,
     PathColumnOption,
     RejectOption,
-    SupportOption,
     TextColumnOption,
 )
 from likelyshot.cli.shared import JsonOption, print_json, running
+from likelyshot.errors import InputError
 
 
 def classify(
-    support: SupportOption,
+    support: Annotated[Path | None, typer.Option("--support", "-s", help=SUPPORT, show_default=False)] = None,
     query: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--query",
             "-q",
             help="What to classify: a folder (searched recursively), an image, a table or a features file.",
             show_default=False,
         ),
-    ],
+    ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The table to write: .csv, .parquet or .jsonl.")
-    ] = Path("predictions.csv"),
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The table to write: .csv, .parquet or .jsonl. Default: predictions.csv.",
+            show_default=False,
+        ),
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Draw pictures and classify them, to see how it works in a minute.")
+    ] = False,
+    demo_folder: Annotated[Path, typer.Option(help="With --demo: the folder for everything that it writes.")] = Path(
+        "likelyshot-demo"
+    ),
     method: OneMethodOption = None,
     encoder: EncoderOption = None,
     reject: RejectOption = 0.05,
@@ -68,6 +81,8 @@ def classify(
 
     For example:
 
+        likelyshot classify --demo
+
         likelyshot classify --support labelled/ --query pile/ -o predictions.csv --gallery gallery.html
 
         likelyshot classify -s labelled.csv -q texts.csv -o answers.jsonl --reject 0.1
@@ -80,6 +95,18 @@ def classify(
         from likelyshot.own_data.pipeline import classify as run
 
         chosen = own_data.method_and_params(method, param)
+        drawn = None
+        if demo:
+            if support is not None or query is not None:
+                raise InputError("expected --demo alone, or --support and --query for your own data: leave one out")
+            drawn = own_data.begin_demo(screen, demo_folder)
+            support, query = drawn.labelled, drawn.pile
+            output, gallery = output or demo_folder / "predictions.csv", gallery or demo_folder / "gallery.html"
+        if support is None or query is None:
+            raise InputError(
+                "expected labelled examples and a pile: give --support FOLDER and --query FOLDER, or try --demo"
+            )
+        output = output or Path("predictions.csv")
         own_data.check_outputs(query, output, gallery, copy_to, link_to)
         result = run(
             support,
@@ -104,5 +131,7 @@ def classify(
         extras, failed = own_data.write_extras(result, gallery, copy_to, link_to)
     own_data.show_problems(screen, [*result.problems, *failed])
     own_data.show_summary(screen, result, tally, output, extras, support)
+    if drawn is not None:
+        own_data.end_demo(screen, drawn, result)
     if as_json:
         print_json(own_data.classification_facts(result, tally, failed, output))

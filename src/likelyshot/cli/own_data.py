@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from likelyshot.confidence.expectation import Expectation
     from likelyshot.data.items import Problem
     from likelyshot.own_data.answers import Tally
+    from likelyshot.own_data.demo import Demo
     from likelyshot.own_data.model import Model
     from likelyshot.own_data.pipeline import Classification
     from likelyshot.own_data.rows import Stage
@@ -26,16 +27,11 @@ if TYPE_CHECKING:
 MOST_CLASSES = 12  # that are listed on the screen
 ENOUGH = 0.9  # expected accuracy from which on more labels are not what helps most
 
-SupportOption = Annotated[
-    Path,
-    typer.Option(
-        "--support",
-        "-s",
-        help="Labelled examples: a folder with one sub-folder per class, a table (CSV, TSV, Parquet, JSONL) with "
-        "labels and paths, texts or embeddings, or a features file with labels.",
-        show_default=False,
-    ),
-]
+SUPPORT = (
+    "Labelled examples: a folder with one sub-folder per class, a table (CSV, TSV, Parquet, JSONL) with labels and "
+    "paths, texts or embeddings, or a features file with labels."
+)
+SupportOption = Annotated[Path, typer.Option("--support", "-s", help=SUPPORT, show_default=False)]
 LabelColumnOption = Annotated[
     str | None, typer.Option(help="Column of a table with the labels. Default: label, class, ...", show_default=False)
 ]
@@ -269,6 +265,29 @@ def _next(result: Classification, extras: dict[str, str], support: Path | None) 
         return {**done, "Better": f"label more examples of the classes that are confused, in {support}."}
     fit = shlex.join(["likelyshot", "fit", "--support", str(support), "-o", "model.safetensors"])
     return {**done, "Later": f"classify more without the labelled examples: {fit}"}
+
+
+def begin_demo(screen: Console, folder: Path) -> Demo:
+    """Draw the pictures of the demonstration, and say what happens."""
+    from likelyshot.own_data.demo import SYMBOLS, draw_demo
+
+    drawn = draw_demo(folder)
+    labelled, pile = (sum(1 for path in place.rglob("*.jpg")) for place in (drawn.labelled, drawn.pile))
+    first = f"{labelled} with labels are in {drawn.labelled}, a folder for each of {len(SYMBOLS)} classes"
+    show(screen, f"Step 1 of 3: draw. {first}; {pile} without are in {drawn.pile}, some of no class at all.", "bold")
+    command = ["likelyshot", "classify", "--support", str(drawn.labelled), "--query", str(drawn.pile)]
+    show(screen, f"Step 2 of 3: classify them, as this command does: {shlex.join(command)}", "bold")
+    return drawn
+
+
+def end_demo(screen: Console, drawn: Demo, result: Classification) -> None:
+    """Say how well it went, and how to go on with other pictures."""
+    show(screen, f"Step 3 of 3: compare with the truth. {drawn.score(result.answers)}", "bold")
+    show(
+        screen,
+        "Now take your own pictures: put about five of each class into a folder per class, the rest into another.",
+    )
+    show(screen, "likelyshot classify --support labelled/ --query pile/ -o predictions.csv --gallery gallery.html")
 
 
 def show(screen: Console, text: str, style: str | None = None) -> None:
