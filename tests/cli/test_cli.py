@@ -469,13 +469,16 @@ def test_signed_features_with_rectify(run, tmp_path):
     assert code == 0
 
 
-def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(tmp_path):
+def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(run, monkeypatch, tmp_path):
     code = [
         "import faulthandler, signal",
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in the background",
         "faulthandler.dump_traceback_later(200)  # where it hangs, if it does",
         "from likelyshot.evaluation import reproduce, run",
         "run.CALIBRATION_TASKS, reproduce.LAMBDA_MAX = 50, (20.0, 40.0)  # as much as a second run needs",
+        "rows = ('euclidean', 'cosine', 'mll', 'mll_transductive')",
+        "tables = {'imbalanced': (reproduce.protocols(False)['imbalanced'][0], rows)}",
+        "reproduce.protocols = lambda full: tables",
         "from likelyshot.cli import main",
         "main()",
     ]
@@ -498,10 +501,17 @@ def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(tmp_path):
     assert not [path.name for path in tmp_path.rglob(".*")]
     for path in finished:
         Result.load(path)
-    again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
-    assert len(json.loads(again.stdout)) == sum(len(rows) for _, rows in protocols(full=False).values()) * 2
-    assert f"{len(finished)} finished cells were reused" in again.stderr
-    assert "other data sets and" in again.stderr
+    tables = {
+        "imbalanced": (protocols(full=False)["imbalanced"][0], ("euclidean", "cosine", "mll", "mll_transductive"))
+    }
+    monkeypatch.setattr("likelyshot.evaluation.run.CALIBRATION_TASKS", 50)
+    monkeypatch.setattr("likelyshot.evaluation.reproduce.LAMBDA_MAX", (20.0, 40.0))
+    monkeypatch.setattr("likelyshot.evaluation.reproduce.protocols", lambda full: tables)
+    code, out, err = run(*command[3:], "--json")
+    assert code == 0
+    assert len(json.loads(out)) == 4 * 2
+    assert f"{len(finished)} finished cells were reused" in err
+    assert "other data sets and" in err.replace("\n", " ")
 
 
 def test_a_ctrl_c_that_was_lost_is_found_at_the_next_step(interruptible):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,6 +57,14 @@ def complaints() -> list[str]:
 @pytest.fixture
 def open_page(chromium: Browser, complaints: list[str]) -> Iterator[Callable[..., Page]]:
     """A function that opens a file in a new window and waits until its charts are drawn. Complaints fail the test."""
+    with opening(chromium, complaints) as open_page:
+        yield open_page
+    assert complaints == []
+
+
+@contextlib.contextmanager
+def opening(chromium: Browser, complaints: list[str]) -> Iterator[Callable[..., Page]]:
+    """Lend a function that opens pages, collect what goes wrong in them, and close them at the end."""
 
     def console(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning", "assert"):
@@ -91,4 +100,12 @@ def open_page(chromium: Browser, complaints: list[str]) -> Iterator[Callable[...
     yield open_page
     for context in contexts:
         context.close()
-    assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def open_once(chromium: Browser) -> Iterator[Callable[[Path], tuple[Page, list[str]]]]:
+    """A function that opens a file once for all tests of a module, and gives its window with the complaints so far."""
+    complaints: list[str] = []
+    windows: dict[Path, Page] = {}
+    with opening(chromium, complaints) as open_page:
+        yield lambda path: (windows.get(path) or windows.setdefault(path, open_page(path)), complaints)

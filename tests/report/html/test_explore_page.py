@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from likelyshot.report.explore_page import explore_page, explore_summary, write_
 from likelyshot.report.html import render_page
 
 PLOT = "document.querySelector('#histograms .plot')"
+FEATURE = "document.querySelector('#histograms-feature')"
 BOX = "document.querySelectorAll('#histograms input[type=checkbox]')"
 
 
@@ -25,8 +27,17 @@ def file(exploration, tmp_path_factory):
 
 
 @pytest.fixture
-def tab(open_page, file):
-    return open_page(file)
+def tab(open_once, file):
+    """The page as it is when it has been opened: every test shares its window."""
+    window, complaints = open_once(file)
+    first = window.evaluate(f"window.first ??= [Number({FEATURE}.value), [...{BOX}].map(box => box.checked)]")
+    window.emulate_media(color_scheme="light")
+    window.locator("#histograms-filter").fill("")
+    window.evaluate(f"[...{BOX}].filter(box => box.checked).forEach(box => box.click())")
+    window.evaluate(f"[...{BOX}].forEach((box, i) => {json.dumps(first[1])}[i] && box.click())")
+    set_feature(window, first[0])
+    yield window
+    assert complaints == []
 
 
 def set_feature(tab, value):
@@ -77,14 +88,38 @@ def test_features_of_zeros_are_not_shown_first(exploration):
     assert axes == {"value of feature 27", "value of feature 30", "value of feature 33"}
 
 
-@pytest.mark.parametrize("width", [375, 1200])
-def test_it_loads_in_silence_and_fits(open_page, file, width):
-    tab = open_page(file, width)
+@pytest.fixture(params=[375, 1200])
+def sized(request, open_page, file):
+    """A window of the width of a phone, and the one that the other tests share."""
+    if request.param == 1200:
+        return 1200, request.getfixturevalue("tab")
+    return request.param, open_page(file, request.param)
+
+
+def test_it_loads_in_silence_fits_and_hostile_class_names_stay_text(sized, exploration):
+    width, tab = sized
     assert tab.locator(".plot[role=img][aria-label]").count() == tab.locator(".plot:has(.main-svg)").count() == 12
     assert all(len(text) > 20 for text in tab.locator("figure:not(:has(table)) figcaption").all_text_contents())
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     outside = "found.getBoundingClientRect().right > innerWidth && !found.closest('.scroll, .plot, .choices')"
     assert tab.evaluate(f"[...document.querySelectorAll('main *')].filter(found => {outside}).length") == 0
+    hostile = exploration["classes"][:4]
+    tab.evaluate(f"[...{BOX}].filter(box => box.checked).forEach(box => box.click())")
+    tab.evaluate(f"[0, 1, 2, 3].forEach(i => {BOX}[i].click())")
+    assert chosen(tab) == [0, 1, 2, 3]
+    assert tab.locator("#histograms .choices label").all_text_contents()[:4] == hostile
+    legend = tab.locator("#histograms .legendtext").all_text_contents()
+    ticks = tab.locator("#rates .ytick text").all_text_contents()
+    for name, entry, tick in zip(hostile, legend, ticks, strict=False):
+        assert entry.startswith(name[:20])
+        assert tick.startswith(name[:11])
+    tab.evaluate(f"Plotly.Fx.hover({PLOT}, [{{curveNumber: 3, pointNumber: 0}}])")
+    assert hostile[1][:20] in tab.evaluate(f"{PLOT}.querySelector('.hoverlayer').textContent")
+    heat = tab.locator("#rates .nsewdrag")
+    box = heat.bounding_box()
+    heat.hover(position={"x": box["width"] / 2, "y": box["height"] * 1.5 / 20})  # the second of twenty rows
+    expect(tab.locator("#rates .hoverlayer")).to_contain_text(hostile[1])
+    assert tab.locator("main img, main script:not([type]), .plot a[href], .plot b, svg a").count() == 0
 
 
 def test_the_histogram_is_that_of_the_data(tab, exploration):
@@ -145,34 +180,11 @@ def test_the_filter_hides_other_classes(tab):
     assert tab.evaluate("document.querySelector('.choices > div[hidden]').offsetHeight") == 0
 
 
-@pytest.mark.parametrize("width", [375, 1200])
-def test_hostile_class_names_stay_text(open_page, file, exploration, width):
-    tab = open_page(file, width)
-    hostile = exploration["classes"][:4]
-    tab.evaluate(f"[...{BOX}].filter(box => box.checked).forEach(box => box.click())")
-    tab.evaluate(f"[0, 1, 2, 3].forEach(i => {BOX}[i].click())")
-    assert chosen(tab) == [0, 1, 2, 3]
-    assert tab.locator("#histograms .choices label").all_text_contents()[:4] == hostile
-    legend = tab.locator("#histograms .legendtext").all_text_contents()
-    ticks = tab.locator("#rates .ytick text").all_text_contents()
-    for name, entry, tick in zip(hostile, legend, ticks, strict=False):
-        assert entry.startswith(name[:20])
-        assert tick.startswith(name[:11])
-    tab.evaluate(f"Plotly.Fx.hover({PLOT}, [{{curveNumber: 3, pointNumber: 0}}])")
-    assert hostile[1][:20] in tab.evaluate(f"{PLOT}.querySelector('.hoverlayer').textContent")
-    heat = tab.locator("#rates .nsewdrag")
-    box = heat.bounding_box()
-    heat.hover(position={"x": box["width"] / 2, "y": box["height"] * 1.5 / 20})  # the second of twenty rows
-    expect(tab.locator("#rates .hoverlayer")).to_contain_text(hostile[1])
-    assert tab.locator("main img, main script:not([type]), .plot a[href], .plot b, svg a").count() == 0
-
-
-def test_dark_mode_changes_ground_and_plots_at_once(open_page, file):
+def test_dark_mode_changes_ground_and_plots_at_once(tab):
     def look():
         ground = "getComputedStyle(document.body).backgroundColor"
         return tab.evaluate(f"[{ground}, {PLOT}.layout.font.color, {PLOT}.data[1].line.color]")
 
-    tab = open_page(file, dark=False)
     light = look()
     tab.emulate_media(color_scheme="dark")
     tab.wait_for_function(f"colour => {PLOT}.layout.font.color !== colour", arg=light[1])
@@ -180,6 +192,7 @@ def test_dark_mode_changes_ground_and_plots_at_once(open_page, file):
 
 
 def test_the_keyboard_reaches_and_works_every_control(tab):
+    tab.evaluate("document.body.tabIndex = -1; document.body.focus()")  # so that the first Tab starts at the top
     reached = []
     for _ in range(10):
         tab.keyboard.press("Tab")

@@ -44,6 +44,11 @@ def page() -> Page:
     return Page(NASTY, [NASTY], [Section(NASTY, [NASTY], [chart, table])], {NASTY: NASTY}, NASTY)
 
 
+@pytest.fixture(scope="module")
+def file(page, tmp_path_factory):
+    return write_page(tmp_path_factory.mktemp("page") / "page.html", page)
+
+
 class Reader(HTMLParser):
     """The page as a browser takes it: elements with their attributes, and all text outside of scripts and styles."""
 
@@ -112,10 +117,9 @@ def test_a_folder_is_refused(page, tmp_path):
         write_page(tmp_path, page)
 
 
-@pytest.mark.parametrize("width", [375, 1200])
-@pytest.mark.parametrize("dark", [False, True])
-def test_every_mark_is_drawn_and_nothing_complains(open_page, page, tmp_path, width, dark):
-    tab = open_page(write_page(tmp_path / "page.html", page), width, dark)
+@pytest.mark.parametrize(("width", "dark"), [(375, False), (1200, True)])
+def test_every_mark_is_drawn_and_nothing_complains(open_page, file, width, dark):
+    tab = open_page(file, width, dark)
     assert tab.locator(".plot:has(.main-svg)").count() == 7
     assert tab.evaluate("document.title") == NASTY
     for query in (
@@ -132,16 +136,17 @@ def test_every_mark_is_drawn_and_nothing_complains(open_page, page, tmp_path, wi
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_labels_that_look_like_dates_stay_names(open_page, page, tmp_path):
-    tab = open_page(write_page(tmp_path / "page.html", page))
+def test_labels_that_look_like_dates_stay_names(open_once, file):
+    tab, complaints = open_once(file)
     labels = tab.locator(".plot .ytick text").all_text_contents()
     assert "2020-01-01" in labels
     assert "1" in labels
     assert any(label.startswith("</script><script>") for label in labels)
+    assert complaints == []
 
 
-def test_the_policy_stops_scripts_and_eval(open_page, complaints, page, tmp_path):
-    tab = open_page(write_page(tmp_path / "page.html", page))
+def test_the_policy_stops_scripts_and_eval(open_once, file):
+    tab, complaints = open_once(file)
     tab.evaluate("document.body.append(make('script', 'window.broken = 1'))")
     assert tab.evaluate("typeof window.broken") == "undefined"
     tab.evaluate("setTimeout('window.broken = 1', 0)")
@@ -155,8 +160,8 @@ def plot(number):
     return f"document.querySelectorAll('.plot')[{number}]"
 
 
-def test_intervals_points_and_bands_show_their_data(open_page, page, tmp_path):
-    tab = open_page(write_page(tmp_path / "page.html", page))
+def test_intervals_points_and_bands_show_their_data(open_once, file):
+    tab, complaints = open_once(file)
     intervals = tab.evaluate(f"{plot(4)}.data.slice(0, 2).map(t => [t.x, t.y, t.error_x.array])")
     for (x, y, half), mark, places in zip(intervals, INTERVALS, side_by_side(INTERVALS), strict=True):
         assert (x, half) == (mark.values, mark.half)
@@ -173,6 +178,7 @@ def test_intervals_points_and_bands_show_their_data(open_page, page, tmp_path):
     band, line = tab.evaluate(f"{plot(6)}.data.map(t => ({{x: t.x, y: t.y, mode: t.mode, fill: t.fill || ''}}))")
     assert (band["x"], band["y"], band["fill"]) == ([1, 2, 2, 1], [81, 92, 88, 79], "toself")
     assert (line["x"], line["y"], line["mode"]) == ([1, 2], [80, 90], "lines+markers")
+    assert complaints == []
 
 
 def alike(count):
