@@ -25,6 +25,7 @@ ROOMS = [
     "data",
     "methods",
     "encoders",
+    "heads",
     "evaluation",
     "confidence",
     "estimators",

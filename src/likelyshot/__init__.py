@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         TransductiveMLLClassifier,
     )
     from likelyshot.evaluation.evaluate import calibrate, evaluate
+    from likelyshot.heads import load_head
     from likelyshot.labelling import label, next_to_label
     from likelyshot.methods.calibration import Calibration
     from likelyshot.own_data import Classification, Model, classify, fit, predict
@@ -32,6 +33,7 @@ _HOME = {
     "callable_encoder": "encoders.pretrained",
     "open_encoder": "encoders.pretrained",
     "load_encoder": "encoders.checkpoints",
+    "load_head": "heads",
     "InputError": "errors",
     "CombinedClassifier": "estimators",
     "FewShotClassifier": "estimators",
@@ -78,6 +80,7 @@ __all__ = [
     "fit",
     "label",
     "load_encoder",
+    "load_head",
     "next_to_label",
     "open_encoder",
     "predict",

@@ -240,7 +240,7 @@ class FewShotClassifier(_MethodClassifier):
             check_calibration(params["calibration"])
         check_values(name, parameters_of(method), params)
         arrays = [key for key, v in params.items() if isinstance(v, list) or (hasattr(v, "__array__") and np.ndim(v))]
-        arrays += [key for key in needs if key != "calibration"]
+        arrays += [key for key in needs if key not in ("calibration", "head")]
         return functools.partial(method, **params | {key: _numbers(key, params[key]) for key in arrays})
 
     def _given(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from likelyshot import InputError, calibrate, sample_tasks
+from likelyshot import InputError, calibrate, heads, sample_tasks
 from likelyshot.data.features import Base, Features
 from likelyshot.data.tasks import Balanced
 from likelyshot.functional.scores import l2_normalise
@@ -48,6 +48,7 @@ def method(name: str, ways: int = WAYS, shots: int = SHOTS):
         "base_mean": lambda: Base.of(base).mean,
         "base_within": lambda: Base.of(base).within,
         "calibration": lambda: calibrate(base, tasks),
+        "head": lambda: heads.build(name, {"ways": ways} if "ways" in heads.parameters(name, {}) else {}, dim=DIM),
     }
     parameters = inspect.signature(METHODS[name]).parameters
     needed = {key: make() for key, make in statistics.items() if key in parameters}
@@ -271,6 +272,7 @@ def test_methods_with_a_closed_form_are_differentiable(name):
     support, query = support[:, :5].clone() + 0.1, query[:, :5].clone() + 0.1
     function = METHODS[name]
     extra = {"base_mean": torch.full((5,), 0.1, dtype=torch.float64)} if name == "simpleshot" else {}
+    extra |= {"head": heads.build(name, {}, dim=5).requires_grad_(False)} if "head" in needs_of(function) else {}
     assert torch.autograd.gradcheck(
         lambda s, q: function(s, labels, q, n_ways=WAYS, **extra),
         (support.requires_grad_(), query.requires_grad_()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -88,6 +89,8 @@ def spread(arguments: Sequence[str]) -> list[str]:
 def _is_path(argument: str) -> bool:
     """Tell a features file, there or not, from a method, a number or NAME=VALUE."""
     path = Path(argument)
+    if re.match(r"\w\w+:", argument):  # a method with the checkpoint of its head; a drive has one letter
+        return False
     looks = "=" not in argument and (path.suffix.lower() in SUFFIXES or len(path.parts) > 1)
     return looks or path.is_file()
 

@@ -194,6 +194,8 @@ def open_safetensors(path: Path, *, mapped: bool = False) -> Opened:
 
     with safe_open(path, framework="pt") as file:
         names, notes = sorted(file.keys()), dict(file.metadata() or {})
+    if notes.pop("head", None) is not None:  # of a trained method; likelyshot.heads reads it
+        names = [name for name in names if not name.startswith("head.")]
     return named_arrays(names, read, json.loads(notes.pop("classes", "null")), notes)
 
 

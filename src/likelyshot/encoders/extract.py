@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -170,12 +170,25 @@ def _extraction(path: Path) -> str | None:
         return None
 
 
-def save_splits(path: str | Path, parts: Mapping[str, Features], base: Base, source: Mapping[str, str]) -> Path:
-    """Write several splits and the statistics of the base classes to one file, as `likelyshot evaluate` reads it."""
+def save_splits(
+    path: str | Path,
+    parts: Mapping[str, Features],
+    base: Base,
+    source: Mapping[str, str],
+    head: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
+) -> Path:
+    """Write several splits and the statistics of the base classes to one file, as `likelyshot evaluate` reads it.
+
+    `head` is what `likelyshot.heads.stored` gives of a head that was trained on these very vectors.
+    """
     tensors = {"train.mean": base.mean}
     if base.within is not None:
         tensors["train.within"] = base.within
     for split, features in parts.items():
         tensors |= {f"{split}.features": features.vectors, f"{split}.labels": features.labels}
     classes = json.dumps({split: features.classes for split, features in parts.items()})
-    return write_tensors(path, tensors, {**source, "classes": classes})
+    notes = {**source, "classes": classes}
+    if head is not None:
+        tensors |= head[0]
+        notes["head"] = json.dumps(head[1])
+    return write_tensors(path, tensors, notes)

@@ -18,6 +18,7 @@ from likelyshot.data.tasks import Tasks
 from likelyshot.errors import InputError
 from likelyshot.functional import temperature as temperatures
 from likelyshot.functional.metrics import class_confusion, confusion_counts, decide, reliability_counts, task_metrics
+from likelyshot.heads import Head
 from likelyshot.machine import CACHE_BYTES, Progress, cores, keep_memory, ordered_map
 from likelyshot.methods import Method
 from likelyshot.methods.binding import is_ours, name_of, needs_of, parameters_of
@@ -326,6 +327,8 @@ def _plain(value: Any) -> Any:
         return value.item()
     if isinstance(value, Calibration):
         return value.to_dict()
+    if isinstance(value, Head):
+        return {"head": value.name, **value.params, "dim": value.dim, **value.trained, "digest": value.digest[:16]}
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
     return value if isinstance(value, str | int | float | None) else type(value).__qualname__

@@ -16,9 +16,10 @@ from likelyshot.data.results import Result, environment
 from likelyshot.data.tasks import Balanced, Plan, Tasks, plan_from, sample_tasks
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import calibrate, evaluate, fit_temperature
+from likelyshot.heads import Head, head_of_features, load_head
 from likelyshot.machine import Progress
 from likelyshot.methods import Method
-from likelyshot.methods.binding import Params, bind, check_params, needs, parameters
+from likelyshot.methods.binding import Params, bind, check_params, needs, parameters, row_name
 from likelyshot.methods.calibration import METRICS, Calibration, check_metrics
 from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
 
@@ -38,11 +39,13 @@ class Network:
         features: What tasks are drawn from.
         validation: Features of other classes, for calibrations and temperatures.
         base: Statistics of the base classes.
+        head: A head that was trained on the vectors of this network.
     """
 
     features: Features
     validation: Features | None = None
     base: Base | None = None
+    head: Head | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +74,7 @@ class Networks:
     seed: int = 0
     device: str = "cpu"
     _calibrations: dict[tuple[int, int, str], Calibration] = field(default_factory=dict, repr=False)
+    _heads: dict[str, Head] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.members) not in (1, len(self.metrics)):
@@ -133,7 +137,26 @@ class Networks:
             elif need == "calibration":
                 through = {key: own.pop(key) for key in STATISTICS[need].params if key in own}
                 statistics[need] = self._calibrated(ways, shots, through)
+            elif need == "head":
+                statistics[need] = self._head(name)
         return bind(name, own, statistics)
+
+    def _head(self, name: str) -> Head | None:
+        """Read the head of the checkpoint that a name gives, or take that of the features, if it is of this method."""
+        plain, _, file = name.partition(":")
+        network = self._used(plain)[-1]
+        if not file:
+            return network.head if network.head is not None and network.head.name == plain else None
+        if file not in self._heads:
+            self._heads[file] = load_head(file).to(self.device)
+        head, encoder = self._heads[file], network.features.source.get("encoder", "")
+        trained = head.trained.get("encoder", "")
+        if trained and encoder and trained != encoder:
+            raise InputError(
+                f"expected features of {trained!r}, which the head in {file} was trained on, got those of {encoder!r}: "
+                "train a head on these features"
+            )
+        return head
 
     def _calibrated(self, ways: int, shots: int, params: Params) -> Calibration | None:
         """Take the given calibration, or make one from validation tasks of the same ways and shots, once."""
@@ -245,7 +268,9 @@ def run(
                 refused(job, error)
                 progress(work([job], networks, temperatures))
                 continue
-            result = replace(result, config={**result.config, "networks": networks.digests})
+            result = replace(
+                result, method=row_name(job.method), config={**result.config, "networks": networks.digests}
+            )
         else:
             progress(work([job], networks, temperatures))
         yield job, result
@@ -376,7 +401,9 @@ def read_networks(
             validation = read_validation(val[number], rectify=rectify)
         elif tested != "val" and "val" in file.splits:
             validation = read_features(file, split="val", rectify=rectify)
-        members.append(Network(features, validation))
+        needed = any("head" in needs(name) for name in methods)
+        head = head_of_features(path) if needed else None
+        members.append(Network(features, validation, head=head if head is None else head.to(device)))
     if any(need in BASE_STATISTICS for name in methods for need in needs(name)):  # no metric needs them
         beside = file.base(rectify=rectify) if base is None and tested not in ("train", "base") else None
         members[-1] = replace(members[-1], base=beside if base is None else read_base(base, rectify=rectify))

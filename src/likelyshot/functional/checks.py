@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -12,6 +12,9 @@ from torch import Tensor
 
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.scores import NOT_FINITE, l2_normalise
+
+#: A trained head: called with a tensor, it gives its weights by name, in that precision and on that device.
+Weights = Callable[[Tensor], Mapping[str, Tensor]]
 
 #: Numbers within these bounds neither overflow nor vanish in single precision, whatever a method does with them.
 LEAST, MOST = 1e-12, 1e12
@@ -117,6 +120,21 @@ def prepare(support: Tensor, labels: Tensor, query: Tensor, n_ways: int, normali
     dtype = torch.promote_types(torch.promote_types(support.dtype, query.dtype), torch.float32)
     support, query = support.to(dtype), query.to(dtype)
     return (l2_normalise(support), l2_normalise(query)) if normalise else (support, query)
+
+
+def head_weights(method: str, head: Any, features: Tensor) -> Mapping[str, Tensor]:
+    """Give the weights of a trained head, or refuse one of another method or for vectors of another length."""
+    if not callable(head) or getattr(head, "name", None) != method:
+        got = f"one of {head.name}" if callable(head) and hasattr(head, "name") else type(head).__name__
+        raise InputError(f"expected a head of {method}, got {got}: give head=likelyshot.load_head(path)")
+    dim = getattr(head, "dim", None)
+    if dim != features.shape[-1]:
+        raise InputError(
+            f"expected vectors of length {dim}, as the head of {method} was trained on, got {features.shape[-1]}: use "
+            "features of the same encoder"
+        )
+    weights: Mapping[str, Tensor] = head(features)
+    return weights
 
 
 def centre(

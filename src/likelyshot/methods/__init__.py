@@ -22,6 +22,7 @@ from likelyshot.methods.cosine import cosine
 from likelyshot.methods.entropy_min import entropy_min
 from likelyshot.methods.euclidean import euclidean
 from likelyshot.methods.facts import Facts, Variant
+from likelyshot.methods.feat import feat
 from likelyshot.methods.laplacianshot import laplacianshot
 from likelyshot.methods.likelihood_mixture import likelihood_mixture
 from likelyshot.methods.logistic import logistic
@@ -56,6 +57,7 @@ FACTS: dict[Method, Facts] = {
     logistic: Facts("Logistic regression", "trained"),
     ridge: Facts("Ridge regression", "closed form", quick=True),
     svm: Facts("MetaOptNet's SVM", "trained"),
+    feat: Facts("FEAT", "closed form"),
     entropy_min: Facts("Entropy-min, classifier only", published="Entropy-min", quick=True),
     tim: Facts("TIM-GD", published="TIM", temperature=0.17, slow=True),
     alpha_tim: Facts("alpha-TIM", temperature=0.17, slow=True),

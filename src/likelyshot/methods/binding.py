@@ -6,6 +6,7 @@ import functools
 import inspect
 import numbers
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from likelyshot.errors import InputError, nearest
@@ -88,7 +89,7 @@ def parameters(name: str) -> dict[str, Any]:
     {'lambda_max': 40.0, 'normalise': True, 'shrinkage': 0.0}
     """
     through = {key: value for need in needs(name) for key, value in _statistic_params(need).items()}
-    return parameters_of(METHODS[name]) | through
+    return parameters_of(METHODS[plain_name(name)]) | through
 
 
 def needs(name: str) -> list[str]:
@@ -97,9 +98,34 @@ def needs(name: str) -> list[str]:
     >>> needs("simpleshot"), needs("mll")
     (['base_mean'], [])
     """
-    if name not in METHODS:
-        raise InputError(f"unknown method {name!r}: {nearest(name, METHODS)}")
-    return needs_of(METHODS[name])
+    plain, colon, _ = name.partition(":")
+    if plain not in METHODS:
+        raise InputError(f"unknown method {name!r}: {nearest(plain, METHODS)}")
+    needed = needs_of(METHODS[plain])
+    if colon and "head" not in needed:
+        raise InputError(f"expected the name of a method, got {name!r}: only methods with a trained head take a file")
+    return needed
+
+
+def plain_name(name: str) -> str:
+    """Give the method of a name that may also say which checkpoint has its head.
+
+    >>> plain_name("feat:runs/feat/best.safetensors"), plain_name("mll")
+    ('feat', 'mll')
+    """
+    return name.partition(":")[0]
+
+
+def row_name(name: str) -> str:
+    """Name a method in a table: one with a head of a certain checkpoint by the file, or by the folder of a run.
+
+    >>> row_name("feat:runs/birds/best.safetensors"), row_name("feat:mine.safetensors"), row_name("mll")
+    ('feat (birds)', 'feat (mine)', 'mll')
+    """
+    plain, _, file = name.partition(":")
+    path = Path(file)
+    of_run = path.stem in ("best", "last", "features") and path.parent.name
+    return f"{plain} ({path.parent.name if of_run else path.stem})" if file else plain
 
 
 def _statistic_params(need: str) -> Params:
@@ -187,8 +213,8 @@ def bind(name: str, params: Params, statistics: Params | None = None) -> Method:
     >>> bind("mll", {"lambda_max": 80.0}).keywords
     {'lambda_max': 80.0}
     """
-    needed = needs(name)
-    check_params(name, parameters_of(METHODS[name]), params)
+    needed, method = needs(name), METHODS[plain_name(name)]
+    check_params(name, parameters_of(method), params)
     bound = dict(params)
     for key in needed:
         bound[key] = (statistics or {}).get(key)
@@ -196,7 +222,7 @@ def bind(name: str, params: Params, statistics: Params | None = None) -> Method:
             known = STATISTICS.get(key)
             lacks = f"{known.words}: {known.remedy}" if known else f"{key}: give it with functools.partial"
             raise InputError(f"{name} needs {lacks}")
-    return functools.partial(METHODS[name], **bound) if bound else METHODS[name]
+    return functools.partial(method, **bound) if bound else method
 
 
 def parse_methods(texts: Sequence[str]) -> list[str]:
@@ -205,7 +231,7 @@ def parse_methods(texts: Sequence[str]) -> list[str]:
     >>> parse_methods(["mll,cosine", "mll"])
     ['mll', 'cosine']
     """
-    names = [name for text in texts for name in text.replace(",", " ").split()]
+    names = [name for text in texts for name in _names(text)]
     if not names:
         raise InputError(f"expected the name of a method, got {', '.join(map(repr, texts))}: {nearest('', METHODS)}")
     if "all" in names:
@@ -213,6 +239,11 @@ def parse_methods(texts: Sequence[str]) -> list[str]:
     for name in names:
         needs(name)
     return list(dict.fromkeys(names))
+
+
+def _names(text: str) -> list[str]:
+    """Split a list of names; the path of a checkpoint after the name of a method stays whole."""
+    return [text] if text.partition(":")[0] in METHODS else text.replace(",", " ").split()
 
 
 def parse_params(names: Sequence[str], texts: Sequence[str], normalise: bool = True) -> dict[str, dict[str, Any]]:
@@ -231,9 +262,10 @@ def parse_params(names: Sequence[str], texts: Sequence[str], normalise: bool = T
         method, dot, key = key.strip().rpartition(".")
         if not equals or not key:
             raise InputError(f"expected a parameter as NAME=VALUE, got {text!r}: for example lambda_max=80")
-        if dot and method not in names:
+        meant = [name for name in names if method in (name, plain_name(name))]
+        if dot and not meant:
             raise InputError(f"{text!r} is for a method that is not evaluated: {nearest(method, names)}")
-        takers = [method] if dot else [name for name in names if key in parameters(name)]
+        takers = meant if dot else [name for name in names if key in parameters(name)]
         if not takers:
             known = {known for name in names for known in parameters(name)}
             raise InputError(f"no parameter {key!r} in {', '.join(names)}: {nearest(key, known)}")

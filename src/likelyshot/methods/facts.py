@@ -89,6 +89,12 @@ STATISTICS = {
         "likelyshot.calibrate(validation features, tasks)",
         params={"lambda_max": 40.0, "normalise": True, "metrics": METRICS},
     ),
+    "head": Statistic(
+        "a trained head",
+        "a trained head",
+        "train one with likelyshot train, and give the features that it writes, or --method NAME:CHECKPOINT",
+        "likelyshot.load_head(path)",
+    ),
 }
 #: The statistics of base classes.
 BASE_STATISTICS = tuple(key for key, statistic in STATISTICS.items() if statistic.base)

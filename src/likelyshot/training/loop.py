@@ -22,11 +22,11 @@ from likelyshot.encoders.checkpoints import (
     restore_optimiser,
     save_checkpoint,
 )
-from likelyshot.encoders.networks import Encoder
 from likelyshot.errors import InputError
+from likelyshot.heads import stored
 from likelyshot.training.log import Log
 from likelyshot.training.recipes import Optimisation, Run
-from likelyshot.training.stages import Share, Stage, derived
+from likelyshot.training.stages import Share, Stage, Trainee, derived
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -80,7 +80,7 @@ class Trainer:
         settings: The table [run] of the recipe.
         facts: What every checkpoint says of the whole run.
         log: The log, in the first process only.
-        validate: Evaluates an encoder on the validation tasks.
+        validate: Evaluates an encoder, with its head, on the validation tasks.
         show: Called with what a progress display can show.
         stop: Called after every step: whether to save and stop.
     """
@@ -98,7 +98,7 @@ class Trainer:
         facts: Mapping[str, Any],
         log: Log | None,
         *,
-        validate: Callable[[Encoder], Result],
+        validate: Callable[[Trainee], Result],
         show: Show,
         stop: Callable[[], bool],
     ) -> None:
@@ -147,6 +147,8 @@ class Trainer:
             optimiser.zero_grad(set_to_none=True)
             outcome = stage.outcome(module, plan, step, derived(seed, stage.number, state.epoch, step), share)
             fabric.backward(outcome.loss)
+            if stage.clip:
+                fabric.clip_gradients(module, optimiser, max_norm=stage.clip)
             optimiser.step()
             this = torch.stack([outcome.loss.detach(), outcome.hits]).to(sums)
             if share.world > 1:
@@ -195,7 +197,7 @@ class Trainer:
         stage, state = self.stage, self.state
         accuracy = 0.0
         if self.fabric.is_global_zero:
-            result = self.validate(stage.module.encoder)
+            result = self.validate(stage.module)
             accuracy = result.mean
             event = {"event": "epoch", "stage": stage.name, "epoch": epochs}
             event |= {"validation_accuracy": result.mean, "validation_ci95": result.ci95}
@@ -210,7 +212,11 @@ class Trainer:
             state.best, state.best_epoch = accuracy, epochs
             if self.fabric.is_global_zero:
                 facts = {**self.facts, "stage": stage.name, "epoch": epochs, "validation_accuracy": accuracy}
-                save_checkpoint(self.best_file, encoder_checkpoint(stage.module.encoder, facts))
+                best = encoder_checkpoint(stage.module.encoder, facts)
+                if stage.module.head is not None:
+                    tensors, described = stored(stage.module.head)
+                    best = Checkpoint({**best.tensors, **tensors}, {**best.facts, "head": described})
+                save_checkpoint(self.best_file, best)
         self.show(stage, state, accuracy)
 
     def _save(self) -> None:
@@ -237,7 +243,12 @@ def _optimiser(stage: Stage) -> torch.optim.Optimizer:
     encoder = [param for name, param in stage.module.named_parameters() if name.startswith("encoder.")]
     head = [param for name, param in stage.module.named_parameters() if not name.startswith("encoder.")]
     groups: list[dict[str, Any]] = [{"params": encoder, "start": settings.lr}]
-    if head:
+    if stage.module.head is not None:
+        matrices = [param for param in head if param.ndim > 1]
+        others = [param for param in head if param.ndim <= 1]  # temperature, biases, gains
+        groups.append({"params": matrices, "start": stage.head_lr, "weight_decay": settings.weight_decay})
+        groups.append({"params": others, "start": stage.head_lr, "weight_decay": 0.0})
+    elif head:
         decay = settings.weight_decay if head[0].ndim > 1 else 0.0  # a temperature is not pulled to 1
         groups.append({"params": head, "start": stage.head_lr, "weight_decay": decay})
     if settings.optimiser == "adamw":

@@ -102,7 +102,12 @@ class Finetune(Optimisation, frozen=True):
     episodes_per_step: Count = 1
     temperature: Temperature = 1.0  # scores are divided by it
     learn_temperature: bool = False  # from that start, with head_lr
-    head_lr: Rate = 1e-3
+    head_lr: Rate = 1e-3  # also of the trained head of a metric that has one
+    head: Params = {}  # parameters of that head
+    regulariser: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # weight of the head's further loss, where it has one
+    clip: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # largest norm of the gradient; 0: any
+    label_smoothing: Share = 0.0
+    alpha: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # of Dirichlet numbers of queries; 0: the same for every class
 
 
 class Validate(Table, frozen=True):
@@ -113,6 +118,7 @@ class Validate(Table, frozen=True):
     ways: Annotated[int, Meta(ge=2, le=1_000_000)] = 5
     shots: Count = 1
     queries: Count = 15
+    alpha: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # as in finetune
     tasks: Count = 1_000
     seed: Seed = 0
 

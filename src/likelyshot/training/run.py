@@ -13,15 +13,16 @@ from likelyshot.data.datasets import ImageSet
 from likelyshot.data.features import Base, Features
 from likelyshot.data.files import convert, output_folder, write_document
 from likelyshot.data.results import Result, environment
-from likelyshot.data.tasks import Balanced, sample_tasks
+from likelyshot.data.tasks import sample_tasks
 from likelyshot.encoders import networks
 from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, load_encoder, restore_module
 from likelyshot.encoders.extract import save_splits
 from likelyshot.encoders.networks import Encoder
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import evaluate
+from likelyshot.heads import head_of, stored
 from likelyshot.machine import keep_memory
-from likelyshot.methods.binding import bind
+from likelyshot.methods.binding import bind, needs
 from likelyshot.training.log import Log
 from likelyshot.training.loop import Show, State, Trainer
 from likelyshot.training.machines import (
@@ -34,7 +35,7 @@ from likelyshot.training.machines import (
 )
 from likelyshot.training.pool import Pool, encode_pool, open_data, read_pool
 from likelyshot.training.recipes import Recipe, recipe_from
-from likelyshot.training.stages import derived, finetuning, pretraining
+from likelyshot.training.stages import Trainee, derived, encoder_title, finetuning, pretraining, query_plan
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -177,21 +178,30 @@ def _read_pools(recipe: Recipe, data: dict[str, ImageSet | Features], fabric: Fa
     return first_alone(fabric, read) if recipe.data.cache else read()
 
 
-def _validator(recipe: Recipe, pool: Pool) -> Callable[[Encoder], Result]:
-    """Draw the validation tasks once, and return a function that evaluates an encoder on them."""
+def _validator(recipe: Recipe, pool: Pool) -> Callable[[Trainee], Result]:
+    """Draw the validation tasks once, and return a function that evaluates an encoder, with its head, on them."""
     settings = recipe.validate
     tasks = sample_tasks(
         pool.labels,
         n_tasks=settings.tasks,
         ways=settings.ways,
         shots=settings.shots,
-        query=Balanced(settings.queries),
+        query=query_plan(settings),
         seed=settings.seed,
         classes=pool.classes,
     )
     name = settings.method or recipe.finetune.metric
-    method = bind(name, settings.params)
-    return lambda encoder: evaluate(method, encode_pool(encoder, pool), tasks)
+    if "head" not in needs(name):
+        method = bind(name, settings.params)
+        return lambda trainee: evaluate(method, encode_pool(trainee.encoder, pool), tasks)
+
+    def validate(trainee: Trainee) -> Result:
+        # before stage 2 there is no head: prototypes show how good the encoder is
+        known = trainee.head is not None
+        method = bind(name, settings.params, {"head": trainee.head}) if known else bind("euclidean", {})
+        return evaluate(method, encode_pool(trainee.encoder, pool), tasks)
+
+    return validate
 
 
 def _find_last(folder: Path, recipe: Recipe, resume: bool) -> Checkpoint | None:
@@ -233,19 +243,20 @@ def _place(last: Checkpoint | None) -> tuple[int, int, int] | None:
 
 def _finish(recipe: Recipe, folder: Path, pools: dict[str, Pool], done: dict[str, Any]) -> dict[str, Any]:
     """Write the features of validation and test classes by the best encoder, and the summary."""
-    encoder, _ = load_encoder(folder / "best.safetensors")
+    encoder, best = load_encoder(folder / "best.safetensors")
+    head = head_of(best)
     encoder = _laid_out(encoder, pools["train"]).to(pools["train"].device)
     base = Base.of(encode_pool(encoder, pools["train"]))
     parts = {split: encode_pool(encoder, pools[split]) for split in ("val", "test")}
-    trained_with = recipe.finetune.metric if recipe.finetune.epochs else "cross entropy"
     source = {
-        "encoder": f"{recipe.encoder.name} trained with {trained_with}, seed {recipe.run.seed}",
+        "encoder": encoder_title(recipe, pools["train"]),
         "dataset": Path(recipe.data.path or recipe.data.features).stem,
     }
-    save_splits(folder / "features.safetensors", parts, base, source)
+    save_splits(folder / "features.safetensors", parts, base, source, None if head is None else stored(head))
     summary = {
         "encoder": networks.describe(encoder),
         "parameters": sum(param.numel() for param in encoder.parameters()),
+        **({} if head is None else {"head": {**stored(head)[1], "digest": head.digest}}),
         "stages": done,
         "features": {split: {"images": len(part), "digest": part.digest} for split, part in parts.items()},
     }

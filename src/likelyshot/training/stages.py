@@ -12,14 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likelyshot.data.tasks import Balanced, Tasks, sample_tasks
+from likelyshot import heads
+from likelyshot.data.tasks import Balanced, Dirichlet, Tasks, sample_tasks
 from likelyshot.encoders.extract import FLOOR
 from likelyshot.encoders.networks import Encoder
 from likelyshot.errors import InputError
+from likelyshot.functional.scores import l2_normalise
+from likelyshot.heads import REGULARISERS, Head
 from likelyshot.methods import Method
 from likelyshot.methods.binding import bind, needs, parameters
 from likelyshot.training.pool import Pool
-from likelyshot.training.recipes import Finetune, Optimisation, Recipe
+from likelyshot.training.recipes import Finetune, Optimisation, Recipe, Validate
 
 #: The bound on the rates while training (paper, section III); after training, the best on validation classes is used.
 LAMBDA_MAX = 100.0
@@ -29,6 +32,7 @@ class Trainee(nn.Module):
     """An encoder with what a stage trains on top of it."""
 
     encoder: Encoder
+    head: Head | None  # of a metric that is trained
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Stage:
     steps: int  # per epoch
     plan: Callable[[int], Any]  # epoch -> what its steps are made of
     outcome: Callable[[nn.Module, Any, int, int, Share], Outcome]  # (module, plan, step, seed, share)
+    clip: float = 0.0  # largest norm of the gradient; 0: any
 
 
 def derived(seed: int, *place: int) -> int:
@@ -86,7 +91,7 @@ class Classifier(Trainee):
 
     def __init__(self, encoder: Encoder, classes: int, seed: int) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.head = encoder, None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.classifier = nn.Linear(encoder.dim, classes)
@@ -130,9 +135,9 @@ def pretraining(recipe: Recipe, encoder: Encoder, train: Pool, world: int = 1) -
 class Episodic(Trainee):
     """Scores of the queries of episodes, divided by a temperature."""
 
-    def __init__(self, encoder: Encoder, method: Method, settings: Finetune) -> None:
+    def __init__(self, encoder: Encoder, method: Method, settings: Finetune, head: Head | None = None) -> None:
         super().__init__()
-        self.encoder, self.method, self.ways = encoder, method, settings.ways
+        self.encoder, self.method, self.ways, self.head = encoder, method, settings.ways, head
         start = torch.tensor([math.log(settings.temperature)])
         if settings.learn_temperature:
             self.log_temperature = nn.Parameter(start)
@@ -140,16 +145,25 @@ class Episodic(Trainee):
             self.register_buffer("log_temperature", start)
         self.register_buffer("labels", torch.arange(settings.ways).repeat_interleave(settings.shots), persistent=False)
 
-    def forward(self, inputs: Tensor, episodes: int) -> Tensor:
-        """Score: inputs (e * (s + q), ...), the s of the support first in each episode -> (e, q, k)."""
+    def forward(self, inputs: Tensor, episodes: int, truth: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Score: inputs (e * (s + q), ...), the s of the support first in each episode -> (e, q, k).
+
+        With the labels of the queries (e, q), the second result has what the head's regulariser says of all examples,
+        (e, s + q, k).
+        """
         features = self.encoder(inputs)
         with torch.autocast(features.device.type, enabled=False):  # a likelihood needs more digits than bfloat16 has
             # without the floor, the direction of a vector of zeros has no gradient
             features = features.float().unflatten(0, (episodes, -1)) + FLOOR
             labels: Any = self.labels
             support, query = features[:, : len(labels)], features[:, len(labels) :]
-            scores = self.method(support, labels, query, n_ways=self.ways)
-            return scores / self.log_temperature.exp()
+            temperature = self.log_temperature.exp()
+            scores = self.method(support, labels, query, n_ways=self.ways) / temperature
+            if truth is None or self.head is None:
+                return scores, None
+            every = torch.cat([labels.expand(episodes, -1), truth], dim=1)
+            further = REGULARISERS[self.head.name](self.head, l2_normalise(features), every, self.ways)
+            return scores, further / temperature
 
 
 def finetuning(recipe: Recipe, encoder: Encoder, train: Pool, world: int = 1) -> Stage:
@@ -168,7 +182,7 @@ def finetuning(recipe: Recipe, encoder: Encoder, train: Pool, world: int = 1) ->
             n_tasks=steps * count,
             ways=settings.ways,
             shots=settings.shots,
-            query=Balanced(settings.queries),
+            query=query_plan(settings),
             seed=derived(seed, 2, epoch),
             classes=train.classes,
         )
@@ -179,28 +193,75 @@ def finetuning(recipe: Recipe, encoder: Encoder, train: Pool, world: int = 1) ->
         rows = torch.cat([part.support, part.query], dim=1).long()
         first = episodes.start * rows.shape[1]
         inputs = train.inputs(rows.flatten(), seed=step_seed if settings.augment else None, first=first)
-        scores = module(inputs, len(part)).flatten(0, 1)
-        labels = part.query_labels.flatten().long().to(scores.device)
-        loss = functional.cross_entropy(scores, labels, reduction="sum") * share.world / (count * part.query.shape[1])
+        truth = part.query_labels.long().to(inputs.device)
+        scores, further = module(inputs, len(part), truth if settings.regulariser else None)
+        scores, labels = scores.flatten(0, 1), truth.flatten()
+        smoothing = settings.label_smoothing
+        loss = functional.cross_entropy(scores, labels, label_smoothing=smoothing, reduction="sum")
+        loss = loss * share.world / (count * part.query.shape[1])
+        if further is not None:
+            support = part.support_labels.long().to(truth).expand(len(part), -1)
+            every = torch.cat([support, truth], dim=1).flatten()
+            other = functional.cross_entropy(further.flatten(0, 1), every, reduction="sum")
+            loss = loss + settings.regulariser * other * share.world / (count * rows.shape[1])
         return Outcome(loss, (scores.detach().argmax(-1) == labels).sum(), len(labels), rows.numel())
 
     plan(0)  # refuses classes that are too small
-    module = Episodic(encoder, training_method(settings.metric, settings.params), settings)
-    return Stage("finetune", 2, settings, module, settings.head_lr, steps, plan, outcome)
+    head = _start_head(recipe, encoder, train)
+    if settings.regulariser and (head is None or head.name not in REGULARISERS):
+        raise InputError(
+            f"{settings.metric} has no regulariser: leave finetune.regulariser out, or train {', '.join(REGULARISERS)}"
+        )
+    method = training_method(settings.metric, settings.params, head)
+    module = Episodic(encoder, method, settings, head)
+    return Stage("finetune", 2, settings, module, settings.head_lr, steps, plan, outcome, settings.clip)
 
 
-def training_method(name: str, params: Mapping[str, Any]) -> Method:
+def query_plan(settings: Finetune | Validate) -> Balanced | Dirichlet:
+    """Say how many queries each class of an episode has."""
+    if settings.alpha:
+        return Dirichlet(settings.queries * settings.ways, settings.alpha)
+    return Balanced(settings.queries)
+
+
+def _start_head(recipe: Recipe, encoder: Encoder, train: Pool) -> Head | None:
+    """Build the head that the metric is trained with; None if it needs none."""
+    settings = recipe.finetune
+    if "head" not in needs(settings.metric):
+        if settings.head:
+            raise InputError(f"{settings.metric} has no head: leave finetune.head out")
+        return None
+    params = dict(settings.head)
+    if "ways" in heads.parameters(settings.metric, {}):
+        params.setdefault("ways", settings.ways)
+    head = heads.build(settings.metric, params, dim=encoder.dim, seed=derived(recipe.run.seed, 0, 1))
+    head.trained = {"ways": settings.ways, "shots": settings.shots}
+    if named := encoder_title(recipe, train):
+        head.trained["encoder"] = named
+    return head
+
+
+def encoder_title(recipe: Recipe, train: Pool) -> str:
+    """Say what made the vectors that a run ends with: features that are taken as they are keep their name."""
+    if recipe.encoder.name == "identity":
+        return train.source.get("encoder", "")
+    trained_with = recipe.finetune.metric if recipe.finetune.epochs else "cross entropy"
+    return f"{recipe.encoder.name} trained with {trained_with}, seed {recipe.run.seed}"
+
+
+def training_method(name: str, params: Mapping[str, Any], head: Head | None = None) -> Method:
     """Bind a method for training, or raise InputError if it cannot be trained with."""
     known = parameters(name)
-    if needs(name):
+    if missing := [need for need in needs(name) if need != "head" or head is None]:
         raise InputError(
-            f"{name} needs {' and '.join(needs(name))} from other data, which change while the encoder is trained: "
+            f"{name} needs {' and '.join(missing)} from other data, which change while the encoder is trained: "
             "train with euclidean, cosine or mll"
         )
     bound = {"lambda_max": LAMBDA_MAX, **params} if "lambda_max" in known else params
-    method = bind(name, bound)
-    features = torch.linspace(0.1, 1.0, 4 * 3).view(4, 3).requires_grad_()
-    scores = method(features[:2], torch.tensor([0, 1]), features[2:], n_ways=2)
+    method = bind(name, bound, {"head": head})
+    dim, ways = (3, 2) if head is None else (head.dim, head.params.get("ways", 2))
+    features = torch.linspace(0.1, 1.0, 2 * ways * dim).view(2 * ways, dim).requires_grad_()
+    scores = method(features[:ways], torch.arange(ways), features[ways:], n_ways=ways)
     if not scores.requires_grad:
         raise InputError(f"{name} has no gradients: train with euclidean, cosine or mll")
     return method

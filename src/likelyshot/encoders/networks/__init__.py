@@ -18,7 +18,7 @@ from torch.nn import functional
 from likelyshot.errors import InputError, nearest
 
 #: The networks by name. Each has a module of its name with a function of its name that builds it.
-NAMES = ("conv4", "resnet12", "resnet18", "wrn", "densenet121", "relu_head")
+NAMES = ("conv4", "resnet12", "resnet18", "wrn", "densenet121", "relu_head", "identity")
 #: Parameters of the largest encoder that is built: 4 GB.
 LARGEST = 10**9
 
@@ -167,7 +167,7 @@ def check_input(name: str, side: int | None) -> None:
     if kind.takes_vectors and side is not None:
         raise InputError(f"{name} takes features, got images: give a features file, or choose another encoder")
     if side is None and not kind.takes_vectors:
-        raise InputError(f"{name} takes images, got features: give images, or use the encoder relu_head")
+        raise InputError(f"{name} takes images, got features: give images, or use the encoder relu_head or identity")
     if side is not None and side < kind.smallest:
         raise InputError(
             f"expected images of at least {kind.smallest} pixels for {name}, got {side}: raise data.size, or choose "

@@ -1,0 +1,106 @@
+"""Building heads, and reading them from checkpoints and features files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from likelyshot import FewShotClassifier, InputError, heads, load_head
+from likelyshot.data.features import Base, Features, FeaturesFile
+from likelyshot.data.files import write_tensors
+from likelyshot.encoders.checkpoints import Checkpoint, save_checkpoint
+from likelyshot.encoders.extract import save_splits
+from likelyshot.heads.starts import STARTS
+from likelyshot.methods import METHODS
+from likelyshot.methods.binding import needs
+
+
+def test_every_method_that_needs_a_head_has_one():
+    assert set(STARTS) == {name for name in METHODS if "head" in needs(name)}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_head_follows_from_its_seed(name):
+    state = torch.random.get_rng_state()
+    one, same, other = (heads.build(name, {}, dim=6, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert one.digest == same.digest
+    random = any(weight.std() > 0 for weight in one.parameters() if weight.numel() > 1)
+    assert (one.digest != other.digest) == random
+    assert {value.dtype for value in one(torch.zeros(1, dtype=torch.float64)).values()} == {torch.float64}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_head_comes_back_from_a_checkpoint_and_from_a_features_file(name, tmp_path, features):
+    head = heads.build(name, {}, dim=12, seed=3)
+    head.trained = {"ways": 5, "shots": 1, "encoder": "net"}
+    tensors, facts = heads.stored(head)
+    save_checkpoint(tmp_path / "best.safetensors", Checkpoint(tensors, {"head": facts}))
+    save_splits(tmp_path / "f.safetensors", {"test": features}, Base.of(features), {"encoder": "net"}, (tensors, facts))
+    for file in ("best", "f"):
+        back = load_head(tmp_path / f"{file}.safetensors")
+        assert (back.digest, back.trained, back.params) == (head.digest, head.trained, head.params)
+        assert not any(weight.requires_grad for weight in back.parameters())
+    read = FeaturesFile(tmp_path / "f.safetensors")
+    assert read.splits == ("test",)
+    assert read.read().source["encoder"] == "net"
+    assert "head" not in read.read().source
+    assert read.read().digest == Features(features.vectors, features.labels, features.classes, {}).digest
+
+
+def test_a_classifier_takes_a_head(features):
+    head = heads.build("feat", {"layer_norm": False}, dim=12)
+    X, y = features.vectors.numpy(), features.labels.numpy()
+    plain = FewShotClassifier("euclidean").fit(X[::10], y[::10]).predict(X)
+    assert (FewShotClassifier("feat", params={"head": head}).fit(X[::10], y[::10]).predict(X) == plain).all()
+    with pytest.raises(InputError, match=r"feat needs head in params: likelyshot.load_head\(path\)"):
+        FewShotClassifier("feat").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"rnk": 3}, "the head of feat has no parameter 'rnk': did you mean 'rank'"),
+        ({"rank": 0}, "expected a whole number from 1 to 100,000 for rank of the head of feat, got 0"),
+        ({"rank": 2.0}, "expected a whole number"),
+        ({"rank": True}, "expected a whole number"),
+        ({"layer_norm": 1}, "expected true or false for layer_norm"),
+        ({"rank": 100_000}, "expected a head with at most 100,000,000 weights"),
+    ],
+)
+def test_parameters_without_meaning_are_refused(params, message):
+    with pytest.raises(InputError, match=message):
+        heads.build("feat", params, dim=1000)
+    with pytest.raises(InputError, match="'mll' has no head"):
+        heads.build("mll", {}, dim=3)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"name": "feat", "params": {}, "dim": 13},
+        {"name": "feat", "params": {"rank": 99_999}, "dim": 1_000_000},
+        {"name": "feat", "params": {"rank": "x"}, "dim": 12},
+        {"name": "nothing", "params": {}, "dim": 12},
+        {"name": "feat"},
+        {"name": 3, "params": {}, "dim": 12},
+    ],
+)
+def test_a_file_with_other_weights_than_it_says_is_refused(facts, tmp_path, features):
+    tensors, _ = heads.stored(heads.build("feat", {}, dim=12))
+    write_tensors(tmp_path / "f.safetensors", tensors, {"head": json.dumps(facts)})
+    with pytest.raises(InputError, match=r"expected|missing|unknown"):
+        load_head(tmp_path / "f.safetensors")
+    save_checkpoint(tmp_path / "c.safetensors", Checkpoint(tensors, {"head": facts}))
+    with pytest.raises(InputError, match=r"expected|missing|unknown"):
+        load_head(tmp_path / "c.safetensors")
+
+
+def test_a_file_without_a_head_is_refused(tmp_path):
+    save_checkpoint(tmp_path / "c.safetensors", Checkpoint({"encoder.x": torch.zeros(1)}, {}))
+    with pytest.raises(InputError, match=r"expected a trained head in .*c.safetensors, but it has none"):
+        load_head(tmp_path / "c.safetensors")
+    with pytest.raises(InputError, match="does not exist"):
+        load_head(tmp_path / "nowhere.safetensors")
