@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from likelyshot.errors import InputError
-from likelyshot.own_data.answers import FORMULA, Answers, Row, check_answers_path, json_line, write_answers
+from likelyshot.own_data.answers import FORMULA, Answers, check_answers_path, json_lines, write_answers
 
 COLUMNS = ["path", "predicted", "probability", "runner_up", "margin", "reject"]
 NAMES = [
@@ -244,6 +244,25 @@ def test_what_does_not_fit_is_refused():
 
 
 def test_a_json_line_is_one_line():
-    line = json_line(Row("a\nb", "x", 0.5, "y", 0.25, True))
+    line = "".join(json_lines(make(names=["a\nb"])))
     assert line.count("\n") == 1
     assert list(json.loads(line)) == COLUMNS
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_texts_and_all_probabilities_have_columns(tmp_path, suffix):
+    values = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
+    answers = Answers(["1", "2"], ["cat", "=dog", "owl"], values, np.zeros(2, bool), np.zeros(2), ["purrs", "=hoots"])
+    rows = read(write_answers(tmp_path / f"a{suffix}", [answers, answers], all_probabilities=True))
+    mark = "'" if suffix == ".csv" else ""
+    assert [row["text"] for row in rows] == ["purrs", f"{mark}=hoots"] * 2
+    columns = [f"probability of {name}" for name in ("cat", "=dog", "owl")]
+    assert [[float(row[column]) for column in columns] for row in rows] == values.tolist() * 2
+    assert list(rows[0]) == [*COLUMNS, "text", *columns]
+
+
+def test_answers_as_a_data_frame():
+    frame = make(3).to_pandas(all_probabilities=True)
+    assert len(frame) == 3
+    assert list(frame.columns)[:6] == COLUMNS
+    assert frame.filter(like="probability of").sum(axis=1).round(5).tolist() == [1, 1, 1]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import save_file
 
+from likelyshot.data.images import SUFFIXES, WITHOUT_HEIC, read_image
 from likelyshot.errors import InputError
 from likelyshot.own_data.answers import Answers, write_answers
 from likelyshot.own_data.piles import Numbered, Pile, duplicates, only_in_pile, read_labelled, read_pile
@@ -104,14 +105,14 @@ def test_a_single_image_is_a_pile_of_one(tmp_path):
 
 
 def test_nothing_to_classify_is_refused(tmp_path):
-    (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(InputError, match=r"found nothing \(left out: 1 x unsupported file, such as '.*a\.txt'"):
+    (tmp_path / "a.doc").write_text("x")
+    with pytest.raises(InputError, match=r"found nothing \(left out: 1 x unsupported file, such as '.*a\.doc'"):
         read_pile(tmp_path)
     for missing in (tmp_path / "no", tmp_path / ("x" * 300), "nu\0ll"):
         with pytest.raises(InputError, match="nothing is at"):
             read_pile(missing)
     with pytest.raises(InputError, match="folder or one of"):
-        read_pile(tmp_path / "a.txt")
+        read_pile(tmp_path / "a.doc")
 
 
 def test_classes_that_look_the_same_are_kept_apart_and_reported(tmp_path):
@@ -196,6 +197,69 @@ def test_our_own_tables_can_be_read_again(pictures):
         pile = read_pile(write_answers(pictures / f"predictions{suffix}", answers))
         assert [item.name for item in pile.items] == names[:-1]
         assert kinds(pile) == [("-gone.png", "missing file")]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_answers_can_be_used_as_labelled_examples(pictures, suffix, monkeypatch):
+    """Paths count from where the user is, wherever the table was written."""
+    monkeypatch.chdir(pictures)
+    (pictures / "results").mkdir()
+    values = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
+    answers = Answers(["a.png", "sub/b.png", "a.png"], ["=x", "y"], values, np.array([0, 0, 1], bool), np.zeros(3))
+    table = write_answers(pictures / "results" / f"predictions{suffix}", answers, all_probabilities=True)
+    pile = read_labelled(table)
+    assert [(item.name, item.label) for item in pile.items] == [("a.png", "=x"), ("sub/b.png", "y")]
+    assert kinds(pile) == [("a.png", "no label")]
+    assert [item.label for item in read_pile(table).items] == [None] * 3
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_answers_about_texts_can_be_used_as_labelled_examples(tmp_path, suffix):
+    texts = ["it purrs", "=it barks"]
+    answers = Answers(["row 1", "row 2"], ["cat", "dog"], np.eye(2), np.zeros(2, bool), np.zeros(2), texts)
+    pile = read_labelled(write_answers(tmp_path / f"predictions{suffix}", answers))
+    assert [(item.label, item.text) for item in pile.items] == [("cat", texts[0]), ("dog", texts[1])]
+
+
+def test_rejected_files_are_no_class(pictures, tmp_path):
+    for name in ("cat", "dog", "_rejected"):
+        (tmp_path / "sorted" / name).mkdir(parents=True)
+        (tmp_path / "sorted" / name / "1.png").write_bytes((pictures / "a.png").read_bytes())
+    pile = read_labelled(tmp_path / "sorted")
+    assert labels(pile) == ["cat", "dog"]
+    assert kinds(pile) == [("_rejected", "files that were rejected before are of no class")]
+
+
+def test_folders_of_texts(tmp_path):
+    contents = {"cat/1.txt": b"it purrs", "cat/2.TXT": b"\xef\xbb\xbfwhiskers", "dog/1.txt": "Hündin".encode()}
+    contents |= {"dog/bad.txt": b"\xff\xfe\xff", "dog/empty.txt": b" \n", "dog/notes.doc": b"x"}
+    for name, content in contents.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    pile = read_labelled(tmp_path)
+    assert pile.kind == "text"
+    assert [(item.label, item.text) for item in pile.items] == [
+        ("cat", "it purrs"),
+        ("cat", "whiskers"),
+        ("dog", "Hündin"),
+    ]
+    wrong = [("bad.txt", "not UTF-8"), ("empty.txt", "empty text"), ("notes.doc", "unsupported file")]
+    assert sorted(kinds(pile)) == wrong
+    assert len(read_pile(tmp_path).items) == 3
+    Image.new("RGB", (4, 4)).save(tmp_path / "dog" / "picture.png")
+    assert [item.name for item in read_pile(tmp_path).items] == [str(tmp_path / "dog" / "picture.png")]
+
+
+def test_photographs_of_telephones_are_read_or_the_remedy_is_said(pictures):
+    photograph = pictures / "sub" / "photograph.HEIC"
+    if ".heic" in SUFFIXES:
+        Image.new("RGB", (64, 64), "red").save(photograph, "HEIF")
+        assert read_image(photograph).getpixel((30, 30))[0] > 200
+        return
+    photograph.write_bytes(b"\0\0\0\x18ftypheic")
+    assert ("photograph.HEIC", WITHOUT_HEIC) in kinds(read_pile(pictures))
+    with pytest.raises(InputError, match="HEIC image: pip install 'likelyshot"):
+        read_pile(photograph)
 
 
 def test_rows_without_labels_are_left_out(pictures):

@@ -9,6 +9,7 @@ import typer
 
 from likelyshot.cli.own_data import (
     SUPPORT,
+    AllOption,
     CacheOption,
     CopyOption,
     EncoderOption,
@@ -59,6 +60,7 @@ def classify(
     method: OneMethodOption = None,
     encoder: EncoderOption = None,
     reject: RejectOption = 0.05,
+    all_probabilities: AllOption = False,
     copy_to: CopyOption = None,
     link_to: LinkOption = None,
     gallery: GalleryOption = None,
@@ -127,7 +129,7 @@ def classify(
         )
         own_data.show_confusion(screen, result.expectation)
         tally = Tally(result.model.classes)
-        write_answers(output, tally.through(result.chunks()))
+        write_answers(output, tally.through(result.chunks()), all_probabilities=all_probabilities)
         extras, failed = own_data.write_extras(result, gallery, copy_to, link_to)
     own_data.show_problems(screen, [*result.problems, *failed])
     own_data.show_summary(screen, result, tally, output, extras, support)

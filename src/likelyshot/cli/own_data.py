@@ -82,6 +82,9 @@ OwnRectifyOption = Annotated[
 GalleryOption = Annotated[
     Path | None, typer.Option(help="Write a page with thumbnails by class, .html.", show_default=False)
 ]
+AllOption = Annotated[
+    bool, typer.Option("--all-probabilities", help="Add a column to the table for the probability of every class.")
+]
 CopyOption = Annotated[
     Path | None, typer.Option("--copy-to", help="Copy the images into this folder, by class.", show_default=False)
 ]

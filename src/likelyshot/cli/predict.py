@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from likelyshot.cli.own_data import (
+    AllOption,
     CacheOption,
     CopyOption,
     EncoderOption,
@@ -51,6 +52,7 @@ def predict(
     reject: Annotated[
         float | None, typer.Option(help="Rejection rate, instead of that of the model.", show_default=False)
     ] = None,
+    all_probabilities: AllOption = False,
     copy_to: CopyOption = None,
     link_to: LinkOption = None,
     gallery: GalleryOption = None,
@@ -85,7 +87,7 @@ def predict(
     to_screen = as_json or output is None  # sentences must not mix with what is printed
     with running(to_screen) as (screen, start):
         from likelyshot.cli import own_data
-        from likelyshot.own_data.answers import Tally, json_line, write_answers
+        from likelyshot.own_data.answers import Tally, json_lines, write_answers
         from likelyshot.own_data.pipeline import predict as run
 
         own_data.check_outputs(Path(query), output, gallery, copy_to, link_to)
@@ -105,9 +107,9 @@ def predict(
         pieces = tally.through(result.chunks())
         if output is None:
             for piece in pieces:
-                print_lines(screen, map(json_line, piece.rows()))
+                print_lines(screen, json_lines(piece, all_probabilities=all_probabilities))
         else:
-            write_answers(output, pieces)
+            write_answers(output, pieces, all_probabilities=all_probabilities)
         extras, failed = own_data.write_extras(result, gallery, copy_to, link_to)
     own_data.show_problems(screen, [*result.problems, *failed])
     if len(result.items) > 1 or output is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import io
 import os
 import re
@@ -34,9 +35,15 @@ FORMATS = {
     "ICO": (".ico",),
 }
 OPTIONAL = {"WEBP": "webp", "AVIF": "avif", "JPEG2000": "jpg_2000"}  # Pillow may be built without them
+HEIC = (".heic", ".heif")  # as telephones write them
+WITHOUT_HEIC = "HEIC image: pip install 'likelyshot[heic]' to read it"
+if importlib.util.find_spec("pillow_heif"):
+    importlib.import_module("pillow_heif").register_heif_opener()
+    FORMATS["HEIF"] = HEIC
 READABLE = tuple(name for name in FORMATS if name not in OPTIONAL or features.check(OPTIONAL[name]))
 SUFFIXES = frozenset(suffix for name in READABLE for suffix in FORMATS[name])
 BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\x00", b"MM\x00*")
+UNSUPPORTED = "unsupported file"
 QUIET = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 
 
@@ -102,7 +109,7 @@ def _wrong(path: Path, inside: str) -> tuple[str, str] | None:
     if not stat.S_ISREG(mode):
         return "not a regular file", ""
     if path.suffix.lower() not in SUFFIXES:
-        return "unsupported file", path.suffix or "no suffix"
+        return WITHOUT_HEIC if path.suffix.lower() in HEIC else UNSUPPORTED, path.suffix or "no suffix"
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ class Answers:
     probabilities: NDArray[np.floating[Any]]  # (n, k)
     reject: NDArray[np.bool_]  # (n,)
     novelty: NDArray[np.floating[Any]]  # (n,), higher is less like any class
+    texts: Sequence[str] | None = None  # what was classified, if it has no file
 
     def __post_init__(self) -> None:
         shape = np.shape(self.probabilities)
@@ -119,21 +121,52 @@ class Answers:
         predicted, runner_up = (map(classes.__getitem__, names) for names in (self.predicted, self.runner_up))
         yield from map(Row, map(encodable, self.names), predicted, probability, runner_up, margin, reject)
 
-    def table(self, *, for_spreadsheets: bool = False) -> Any:
-        """Make a pyarrow table of the rows.
+    def columns(self, *, all_probabilities: bool = False) -> dict[str, list[Any]]:
+        """Give the columns of the table by name: those of a row, the texts if there are any, and every probability.
+
+        Args:
+            all_probabilities: Add a column "probability of CLASS" for every class.
+
+        >>> answers = Answers(["1"], ["cat", "dog"], np.array([[0.7, 0.3]]), np.array([False]), np.zeros(1), ["a purr"])
+        >>> answers.columns(all_probabilities=True)["probability of dog"], answers.columns()["text"]
+        ([0.3], ['a purr'])
+        """
+        cells = list(zip(*self.rows(), strict=True)) or [()] * len(Row._fields)
+        columns = {name: list(column) for name, column in zip(Row._fields, cells, strict=True)}
+        if self.texts is not None:
+            columns["text"] = list(map(encodable, self.texts))
+        if all_probabilities:
+            values = np.round(self.probabilities.astype(np.float64), DIGITS)
+            columns |= {
+                f"probability of {encodable(name)}": values[:, k].tolist() for k, name in enumerate(self.classes)
+            }
+        return columns
+
+    def table(self, *, for_spreadsheets: bool = False, all_probabilities: bool = False) -> Any:
+        """Make a pyarrow table of the columns.
 
         Args:
             for_spreadsheets: Put an apostrophe before names that a spreadsheet would compute as formulas.
+            all_probabilities: Add a column for every class.
         """
         import pyarrow
 
-        columns = list(zip(*self.rows(), strict=True)) or [()] * len(Row._fields)
+        columns = self.columns(all_probabilities=all_probabilities)
         if for_spreadsheets:
-            columns = [tuple(map(_harmless, column)) for column in columns]
-        text, number = pyarrow.string(), pyarrow.float64()
-        types = (text, text, number, text, number, pyarrow.bool_())
-        arrays = [pyarrow.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-        return pyarrow.table(arrays, names=list(Row._fields))
+            columns = {_harmless(name): list(map(_harmless, column)) for name, column in columns.items()}
+        texts = {"path", "predicted", "runner_up", "text"}
+        kinds = [pyarrow.string() if name in texts else pyarrow.float64() for name in columns]
+        kinds[Row._fields.index("reject")] = pyarrow.bool_()
+        arrays = [pyarrow.array(column, kind) for column, kind in zip(columns.values(), kinds, strict=True)]
+        return pyarrow.table(arrays, names=list(columns))
+
+    def to_pandas(self, *, all_probabilities: bool = False) -> Any:
+        """Make a pandas DataFrame of the columns; pandas has to be installed.
+
+        Args:
+            all_probabilities: Add a column for every class.
+        """
+        return self.table(all_probabilities=all_probabilities).to_pandas()
 
 
 class Tally:
@@ -209,20 +242,21 @@ def _harmless(cell: Any) -> Any:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
-def write_answers(path: str | Path, answers: Answers | Iterable[Answers]) -> Path:
+def write_answers(path: str | Path, answers: Answers | Iterable[Answers], *, all_probabilities: bool = False) -> Path:
     """Write a table with the columns path, predicted, probability, runner_up, margin, reject, whole or not at all.
 
-    In CSV, a name that begins with = + - @, a tab or a line break gets an apostrophe before it, so that a spreadsheet
-    does not compute it. The other formats hold names as they are.
+    Texts without a file have a column text, too. In CSV, a name that begins with = + - @, a tab or a line break gets an
+    apostrophe before it, so that a spreadsheet does not compute it. The other formats hold names as they are.
 
     Args:
         path: The table; its extension chooses CSV, Parquet or JSONL.
         answers: The answers. An iterable is written piece by piece, so that only one of them is in memory.
+        all_probabilities: Add a column for every class, "probability of CLASS".
     """
     path = check_answers_path(path)
     pieces = [answers] if isinstance(answers, Answers) else answers
     with replacing(path) as temporary:
-        WRITERS[path.suffix.lower()](temporary, pieces)
+        WRITERS[path.suffix.lower()](temporary, pieces, all_probabilities)
     return path
 
 
@@ -244,42 +278,54 @@ def check_answers_path(path: str | Path) -> Path:
     return path
 
 
-def json_line(row: Row) -> str:
-    r"""Write a row as one line of JSON.
+def json_lines(answers: Answers, *, all_probabilities: bool = False) -> Iterator[str]:
+    r"""Write every answer as one line of JSON.
 
-    >>> json_line(Row("a.jpg", "cat", 0.9, "", 0.9, False))
-    '{"path": "a.jpg", "predicted": "cat", "probability": 0.9, "runner_up": "", "margin": 0.9, "reject": false}\n'
+    Args:
+        answers: The answers.
+        all_probabilities: Add a key for every class.
+
+    >>> answers = Answers(["a.jpg"], ["cat", "dog"], np.array([[0.9, 0.1]]), np.array([False]), np.zeros(1))
+    >>> next(json_lines(answers))
+    '{"path": "a.jpg", "predicted": "cat", "probability": 0.9, "runner_up": "dog", "margin": 0.8, "reject": false}\n'
     """
-    return json.dumps(row._asdict(), ensure_ascii=False) + "\n"
+    columns = answers.columns(all_probabilities=all_probabilities)
+    for cells in zip(*columns.values(), strict=True):
+        yield json.dumps(dict(zip(columns, cells, strict=True)), ensure_ascii=False) + "\n"
 
 
-def _write_jsonl(path: Path, pieces: Iterable[Answers]) -> None:
+def _write_jsonl(path: Path, pieces: Iterable[Answers], all_probabilities: bool) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         for piece in pieces:
-            file.writelines(map(json_line, piece.rows()))
+            file.writelines(json_lines(piece, all_probabilities=all_probabilities))
 
 
-def _write_csv(path: Path, pieces: Iterable[Answers]) -> None:
+def _write_csv(path: Path, pieces: Iterable[Answers], all_probabilities: bool) -> None:
     from pyarrow import csv
 
-    with csv.CSVWriter(path, _schema()) as writer:
-        for piece in pieces:
-            writer.write_table(piece.table(for_spreadsheets=True))
+    first, others = _peeked(piece.table(for_spreadsheets=True, all_probabilities=all_probabilities) for piece in pieces)
+    with csv.CSVWriter(path, first.schema) as writer:
+        for table in itertools.chain([first], others):
+            writer.write_table(table)
 
 
-def _write_parquet(path: Path, pieces: Iterable[Answers]) -> None:
+def _write_parquet(path: Path, pieces: Iterable[Answers], all_probabilities: bool) -> None:
     from pyarrow import parquet
 
-    with parquet.ParquetWriter(path, _schema()) as writer:
-        for piece in pieces:
-            writer.write_table(piece.table())
+    first, others = _peeked(piece.table(all_probabilities=all_probabilities) for piece in pieces)
+    with parquet.ParquetWriter(path, first.schema) as writer:
+        for table in itertools.chain([first], others):
+            writer.write_table(table)
 
 
-def _schema() -> Any:
-    return Answers([], ["-"], np.empty((0, 1)), np.empty(0, bool), np.empty(0)).table().schema
+def _peeked(tables: Iterator[Any]) -> tuple[Any, Iterator[Any]]:
+    """Give the first table, whose columns the others have, and the others; an empty table if there is none."""
+    empty = Answers([], ["-"], np.empty((0, 1)), np.empty(0, bool), np.empty(0))
+    first = next(tables, None)
+    return empty.table() if first is None else first, tables
 
 
-WRITERS: dict[str, Callable[[Path, Iterable[Answers]], None]] = {
+WRITERS: dict[str, Callable[[Path, Iterable[Answers], bool], None]] = {
     ".csv": _write_csv,
     ".parquet": _write_parquet,
     ".jsonl": _write_jsonl,

@@ -239,7 +239,8 @@ def predict(
         count = f"{len(same):,} {'item' if len(same) == 1 else 'items'} of the pile"
         also = f"{count} also among the labelled examples, such as {same[0][1]!r} (the same as {same[0][0]!r})"
         _tell(words, say, [f"Found {also}."])
-    return Classification(model, rows, judge, expectation, problems, words, same, pile.root, stage)
+    labelled = None if known is None else known.rows
+    return Classification(model, rows, judge, expectation, problems, words, same, pile.root, stage, labelled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,6 +256,7 @@ class Classification:
     duplicates: list[tuple[str, str]]  # (labelled name, name in the pile)
     root: Path | None  # the folder of the pile
     stage: Stage | None
+    labelled: Rows | None = None  # the labelled examples, if the model was fitted just now
 
     @property
     def items(self) -> Sequence[Item]:
@@ -279,8 +281,10 @@ class Classification:
         progress = begin(self.stage, "classifying", len(self.items))
         done = 0
         for rows, scores in pieces():
-            names = [item.name for item in self.items[done : done + len(rows)]]
-            yield self.judge.answers(rows, scores, names)
+            part = self.items[done : done + len(rows)]
+            found = self.judge.answers(rows, scores, [item.name for item in part])
+            texts = [item.text or "" for item in part if item.path is None and item.text is not None]
+            yield replace(found, texts=texts) if texts else found
             done += len(rows)
             if progress is not None:
                 progress(len(rows))
@@ -295,11 +299,17 @@ class Classification:
             np.concatenate([chunk.probabilities for chunk in chunks]),
             np.concatenate([chunk.reject for chunk in chunks]),
             np.concatenate([chunk.novelty for chunk in chunks]),
+            [text for chunk in chunks for text in chunk.texts or ()] if chunks[0].texts is not None else None,
         )
 
-    def save(self, path: str | Path) -> Path:
-        """Write a table of the answers: .csv, .parquet or .jsonl."""
-        return write_answers(path, self.chunks())
+    def save(self, path: str | Path, *, all_probabilities: bool = False) -> Path:
+        """Write a table of the answers: .csv, .parquet or .jsonl.
+
+        Args:
+            path: The table.
+            all_probabilities: Add a column for every class.
+        """
+        return write_answers(path, self.chunks(), all_probabilities=all_probabilities)
 
     def gallery(self, path: str | Path, *, command: str = "") -> Path:
         """Write a page of thumbnails, or texts, by predicted class."""

@@ -15,7 +15,7 @@ from likelyshot.encoders.embed import Cache, default_cache
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
-from likelyshot.own_data.answers import encodable, json_line
+from likelyshot.own_data.answers import encodable, json_lines
 from likelyshot.own_data.model import INDUCTIVE, TRANSDUCTIVE, Model
 from likelyshot.own_data.piles import Pile
 from likelyshot.own_data.rows import CachePlace, as_tensor, gather
@@ -58,7 +58,7 @@ def answer_stream(
                 rows = as_tensor(gathered.vectors, model.rectified)
                 with torch.no_grad():
                     scores = method(model.examples, model.labels, rows, n_ways=ways)
-                yield json_line(next(judge.answers(rows, scores, [content]).rows()))
+                yield from json_lines(judge.answers(rows, scores, [content]))
             except (InputError, OSError) as error:
                 yield (
                     json.dumps({"path": encodable(content), "error": encodable(str(error))}, ensure_ascii=False) + "\n"

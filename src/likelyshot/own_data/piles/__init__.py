@@ -11,13 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from likelyshot.data.features import READERS, reading
-from likelyshot.data.images import SUFFIXES, find_images
+from likelyshot.data.images import HEIC, SUFFIXES, UNSUPPORTED, WITHOUT_HEIC, find_images
 from likelyshot.data.items import Item, Problem
 from likelyshot.data.tables import TABLES, read_table
 from likelyshot.errors import InputError
+from likelyshot.own_data.folders import REJECTED
 from likelyshot.own_data.piles.columns import Columns, from_table
 from likelyshot.own_data.piles.features import read_features
 from likelyshot.own_data.piles.pile import Numbered, Pile, left_out
+
+MAX_TEXT = 1 << 20  # bytes of a text
 
 __all__ = ["Numbered", "Pile", "duplicates", "only_in_pile", "read_labelled", "read_pile"]
 
@@ -67,13 +70,14 @@ def read_pile(
 ) -> Pile:
     """Read what is to be classified: a folder, nested as it may be, an image, a table, or a file of features.
 
+    A folder without images may hold texts, files that end in .txt.
+
     Tables are read as `read_labelled` reads them, but need no labels. The vectors of .npy and .safetensors stay in
     their file.
     """
     path = _existing(path)
     if path.is_dir():
-        images, problems = find_images(path)
-        pile = Pile([Item(str(image), path=image) for image in images], None, problems, "image", path)
+        pile = _read_folder(path)
     elif path.suffix.lower() in SUFFIXES:
         pile = Pile([Item(str(path), path=path)], None, [], "image")
     else:
@@ -120,25 +124,59 @@ def _similar(classes: Sequence[str]) -> list[Problem]:
     return problems
 
 
-def _read_labelled_folder(folder: Path) -> Pile:
+def _read_folder(folder: Path) -> Pile:
+    """Read the images below a folder, or, if there are none, the texts."""
     images, problems = find_images(folder)
-    items = []
-    for image in images:
-        parts = image.relative_to(folder).parts
-        if len(parts) > 1:
-            items.append(Item(str(image), parts[0], image))
+    written = [problem for problem in problems if problem.detail.lower() == ".txt" and problem.kind == UNSUPPORTED]
+    if images or not written:
+        return Pile([Item(str(image), path=image) for image in images], None, problems, "image", folder)
+    read = [_read_text(Path(problem.name)) for problem in written]
+    others = [problem for problem in problems if problem not in written]
+    others += [found for found in read if isinstance(found, Problem)]
+    return Pile([found for found in read if isinstance(found, Item)], None, others, "text", folder)
+
+
+def _read_text(path: Path) -> Item | Problem:
+    """Read one text, or say what is wrong with it."""
+    try:
+        if path.stat().st_size > MAX_TEXT:
+            return Problem(str(path), "too large", f"at most {MAX_TEXT:,} bytes")
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return Problem(str(path), "not UTF-8", "save it as UTF-8")
+    except OSError as error:
+        return Problem(str(path), "unreadable file", error.strerror or "")
+    return Item(str(path), path=path, text=text) if text.strip() else Problem(str(path), "empty text")
+
+
+def _read_labelled_folder(folder: Path) -> Pile:
+    pile = _read_folder(folder)
+    items, problems = [], list(pile.problems)
+    rejected = 0
+    for item in pile.items:
+        assert item.path is not None
+        parts = item.path.relative_to(folder).parts
+        if len(parts) == 1:
+            problems.append(Problem(item.name, "not in a class folder"))
+        elif parts[0] == REJECTED:
+            rejected += 1
         else:
-            problems.append(Problem(str(image), "not in a class folder"))
+            items.append(replace(item, label=parts[0]))
+    if rejected:
+        kinds = "files that were rejected before are of no class"
+        problems.append(Problem(str(folder / REJECTED), kinds, f"{rejected:,} files"))
     known = {str(folder / str(item.label)) for item in items} | {problem.name for problem in problems}
     with suppress(OSError), os.scandir(folder) as entries:  # an unreadable folder is among the problems already
         folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         empty = [name for name in sorted(folders) if str(folder / name) not in known and not name.startswith(".")]
         problems += [Problem(str(folder / name), "empty class folder") for name in empty]
-    return Pile(items, None, problems, "image", folder)
+    return replace(pile, items=items, problems=problems)
 
 
 def _read_file(path: Path, columns: Columns, root: str | Path | None, labelled: bool) -> Pile:
     kind = path.suffix.lower()
+    if kind in HEIC:
+        raise InputError(f"expected an image that can be read, but {path.name!r} is a {WITHOUT_HEIC}")
     if kind not in READERS:
         known = " ".join(sorted(READERS))
         raise InputError(f"expected a folder or one of {known}, but got {path.name!r}: convert it")

@@ -20,6 +20,9 @@ TEXT_COLUMNS = ("text", "sentence", "title")
 NAME_COLUMNS = (*PATH_COLUMNS, "name", "id")
 
 
+ANSWER_COLUMNS = ("predicted",)  # the labels of a table of answers, which can be corrected and used again
+
+
 class Columns(NamedTuple):
     """The columns that the user named."""
 
@@ -37,12 +40,20 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
     known = {column.name for column in table.columns}
     named = columns.label if labelled or columns.label in known else None  # a pile needs no labels
     label_column = table.named(named) if named else table.find(LABEL_COLUMNS)
+    answers = table.find(ANSWER_COLUMNS)  # None unless this is a table of answers
+    if answers is not None:
+        folders = [*folders, Path.cwd().resolve()]  # its paths are as the user typed them
+        label_column = label_column or (answers if labelled else None)
     if labelled and label_column is None:
         usual = ", ".join(LABEL_COLUMNS)
         raise InputError(
             f"expected a column of labels ({usual}), but got {table.header}: name it with label_column (--label-column)"
         )
     labels = [None] * count if label_column is None else [cell or None for cell in label_column.texts()]
+    if answers is not None and label_column is answers:
+        rejected = table.find(["reject"])
+        of_no_class = [False] * count if rejected is None else [cell.lower() == "true" for cell in rejected.texts()]
+        labels = [None if no else label and as_written(label) for label, no in zip(labels, of_no_class, strict=True)]
     vectors = None if columns.path or columns.text else _vectors(table, columns)
     paths = table.named(columns.path) if columns.path else table.find(PATH_COLUMNS)
     texts = table.named(columns.text) if columns.text else table.find(TEXT_COLUMNS)
@@ -52,7 +63,7 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
     if vectors is not None:
         items = [Item(name, label) for name, label in zip(names, labels, strict=True)]
         return replace(vector_pile(vectors), items=items, problems=problems)
-    if paths is not None and not columns.text:
+    if paths is not None and not columns.text and (answers is None or texts is None):
         return _image_pile(paths, labels, problems, folders)
     if texts is None:
         expected = "a column of paths (path, image, file), of texts (text, sentence, title) or of embeddings"
@@ -60,7 +71,8 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
             f"expected {expected}, but got {table.header}: name it with path_column or text_column (--path-column, "
             "--text-column)"
         )
-    rows = list(zip(names, labels, texts.texts(), strict=True))
+    cells = texts.texts() if answers is None else list(map(as_written, texts.texts()))
+    rows = list(zip(names, labels, cells, strict=True))
     empty = [Problem(name, "empty text") for name, _, text in rows if not text.strip()]
     items = [Item(name, label, text=text) for name, label, text in rows if text.strip()]
     return Pile(items, None, problems + empty, "text")
@@ -79,14 +91,23 @@ def _image_pile(paths: Column, labels: Sequence[str | None], problems: list[Prob
     items: list[Item] = []
     for name, label, number in zip(paths.texts(), labels, paths.rows, strict=True):
         place = _locate(name, folders)
-        if isinstance(place, str) and re.match(r"'[=+\-@\t\r\n]", name):  # as tables of answers write such names
-            name = name[1:]
+        if isinstance(place, str) and as_written(name) != name:
+            name = as_written(name)
             place = _locate(name, folders)
         if isinstance(place, Path):
             items.append(Item(name, label, place))
         else:
             problems.append(Problem(name or f"row {number}", place, f"row {number}"))
     return Pile(items, None, problems, "image")
+
+
+def as_written(cell: str) -> str:
+    """Take off the apostrophe that a table of answers puts before what a spreadsheet would compute.
+
+    >>> as_written("'=1+1"), as_written("'tis")
+    ('=1+1', "'tis")
+    """
+    return cell[1:] if re.match(r"'[=+\-@\t\r\n]", cell) else cell
 
 
 def _locate(name: str, folders: Sequence[Path]) -> Path | str:
