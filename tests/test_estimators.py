@@ -785,3 +785,17 @@ def test_statistics_may_come_in_any_container():
 def test_labels_of_mixed_kinds_in_a_list_are_refused():
     with pytest.raises(InputError, match="expected labels that are all strings or all numbers"):
         FewShotClassifier().fit(draw()[0][:3], ["a", 1, None])
+
+
+def test_masked_entries_are_refused():
+    X, y = np.random.default_rng(0).random((6, 4)), np.arange(6) % 2
+    classifier = MLLClassifier().fit(np.ma.masked_array(X, mask=False), y)
+    masked = np.ma.masked_array(X, mask=X > 0.5)
+    for call in (
+        lambda: MLLClassifier().fit(masked, y),
+        lambda: MLLClassifier().fit(X, np.ma.masked_array(y, mask=y == 1)),
+        lambda: classifier.predict(masked),
+        lambda: classifier.predict(list(masked)),
+    ):
+        with pytest.raises(InputError, match="masked array with masked entries"):
+            call()

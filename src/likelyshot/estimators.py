@@ -20,6 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from likelyshot.confidence.temperature import is_transductive, support_temperature
+from likelyshot.data.arrays import check_unmasked
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.checks import check_non_negative
 from likelyshot.functional.metrics import check_temperature, probabilities
@@ -477,7 +478,8 @@ def _needs_non_negative(name: str) -> bool:
 
 
 def _array(values: Any) -> Any:
-    """Turn a tensor into an array that scikit-learn can check; leave everything else to it."""
+    """Turn a tensor into an array that scikit-learn can check; leave all else to it, except masks, which it ignores."""
+    check_unmasked(values)
     if isinstance(values, torch.Tensor):
         values = (values.float() if values.dtype == torch.bfloat16 else values).detach().cpu().numpy()
     return values
@@ -485,6 +487,7 @@ def _array(values: Any) -> Any:
 
 def _labels(y: Any) -> Any:
     """Free numbers and truth values from an object array, in which scikit-learn takes only strings."""
+    check_unmasked(y)
     y = np.array(y, dtype=object) if isinstance(y, list | tuple) else _array(y)
     if getattr(y, "dtype", None) != np.dtype(object):
         return y

@@ -48,6 +48,12 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_name_with_a_null_is_refused(tmp_path):
+    for write in (files.output_folder, lambda path: files.write_whole(path, "")):
+        with pytest.raises(InputError, match="has a null character"):
+            write(tmp_path / "a\0b")
+
+
 def test_written_files_have_ordinary_permissions(tmp_path):
     plain = tmp_path / "plain"
     plain.write_text("")

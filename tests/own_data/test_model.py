@@ -65,6 +65,13 @@ def test_every_method_classifies(method, features, validation):
     assert np.mean([a == b for a, b in zip(answers.predicted, truth, strict=True)]) > 0.5
 
 
+def test_masked_rows_and_texts_are_refused(model, features):
+    rows = features.vectors[:3].numpy()
+    for wrong in (np.ma.masked_array(rows, mask=rows > rows.mean()), [["a"] * rows.shape[1]]):
+        with pytest.raises(InputError, match=r"masked entries|expected vectors of numbers"):
+            model.answer(wrong)
+
+
 def test_a_method_without_its_statistics_is_refused(features):
     with pytest.raises(InputError, match="simpleshot needs the mean of base features"):
         Model.fit(*examples(features), method="simpleshot")

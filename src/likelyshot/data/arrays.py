@@ -36,9 +36,8 @@ def float_tensor(values: Any) -> Tensor:
     Integers and Python's numbers become float32. A masked array with masked entries is refused, since a tensor would
     hold whatever is below the mask.
     """
+    check_unmasked(values)
     is_list = isinstance(values, (list, tuple)) and len(values) > 0
-    if any(np.ma.is_masked(part) for part in (values if is_list else (values,))):
-        raise InputError("expected numbers, but got a masked array with masked entries: fill them, or drop the rows")
     try:
         if is_list and all(isinstance(value, Tensor) for value in values):
             values = torch.stack(tuple(values))
@@ -59,6 +58,18 @@ def float_tensor(values: Any) -> Tensor:
         ) from None
     tensor: Tensor = values.detach()
     return tensor if tensor.dtype in FLOATS else tensor.float()
+
+
+def check_unmasked(values: Any) -> None:
+    """Refuse a masked array with masked entries, or a list with such an array in it.
+
+    >>> check_unmasked(np.ma.masked_array([1.0, 2.0], [True, False]))
+    Traceback (most recent call last):
+    likelyshot.errors.InputError: expected values, but got a masked array with masked entries: fill them, or drop ...
+    """
+    parts = values if isinstance(values, (list, tuple)) else (values,)
+    if any(np.ma.is_masked(part) for part in parts):
+        raise InputError("expected values, but got a masked array with masked entries: fill them, or drop the rows")
 
 
 def plain_values(values: Any) -> list[Any]:

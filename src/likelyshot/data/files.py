@@ -59,6 +59,7 @@ def output_folder(path: str | Path, *, make: bool = True) -> Path:
         make: Whether to make the folder. Without it, only check that it can be made.
     """
     folder = Path(path)
+    _check_name(folder)
     try:
         if make:
             folder.mkdir(parents=True, exist_ok=True)
@@ -105,6 +106,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     ['a.txt']
     """
     path = Path(path)
+    _check_name(path)
     try:
         if path.is_dir():
             raise InputError(f"expected a file to write, but {path} is a folder: give a file name")
@@ -138,6 +140,11 @@ def remove_stale(folder: Path, prefix: str = ".") -> None:
                 with contextlib.suppress(OSError), file.open("rb") as left:
                     fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while somebody writes
                     file.unlink()
+
+
+def _check_name(path: Path) -> None:
+    if "\0" in str(path):  # no file system has such names, and Python raises ValueError for them
+        raise InputError(f"cannot write {str(path)!r}: its name has a null character, so choose another")
 
 
 def _prefix(path: Path) -> str:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from likelyshot.confidence.novelty import learn_novelty
 from likelyshot.confidence.temperature import HeldOut, held_out, is_transductive, validation_temperature
+from likelyshot.data.arrays import float_tensor
 from likelyshot.data.features import Base, Features
 from likelyshot.data.files import read_container, read_tensors, write_container
 from likelyshot.errors import InputError
@@ -244,7 +245,7 @@ class Model:
         >>> model.answer([[6.0, 8.5]], ["a.jpg"]).predicted
         ['high']
         """
-        rows = np.atleast_2d(np.asarray(vectors, dtype=np.float32))
+        rows = np.atleast_2d(float_tensor(vectors).cpu().float().numpy())
         dim = self.support.shape[1]
         if rows.ndim != 2 or rows.shape[1] != dim or not len(rows):
             raise InputError(f"expected vectors of shape (n, {dim}), but got {rows.shape}: reshape them")
