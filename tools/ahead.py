@@ -26,7 +26,7 @@ from likelyshot.data.packaged import NETWORKS
 from likelyshot.functional.scores import l2_normalise
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import needs_of
-from likelyshot.methods.likelihood_mixture import Constants, mixture_scores
+from likelyshot.methods.likelihood_mixture import Constants, fit_mixture
 
 OURS = "likelihood_mixture"
 SLOW = ("lr_ici", "alpha_tim", "tim", "entropy_min", "baseline")
@@ -42,10 +42,10 @@ ABLATION: dict[str, dict[str, Any]] = {
     "equal shares": {"prior_queries": 1e9},
     "no neighbours": {"agreement": 0.0},
     "no trust in the support alone": {"trusted_shots": 1e9},
-    "far queries count": {"far": 1e9},
-    "15 directions": {"directions": 15.0},
-    "40 directions": {"directions": 40.0},
-    "prior scatter 0.2": {"prior_scatter": 0.2},
+    "queries of no class count": {"background": 1e9},
+    "25 directions": {"directions": 25.0},
+    "60 directions": {"directions": 60.0},
+    "prior scatter 0.1": {"prior_scatter": 0.1},
     "prior scatter 1": {"prior_scatter": 1.0},
 }
 
@@ -143,7 +143,7 @@ def ablation(name: str, features: Features, base: Base | None, options: argparse
     ours: dict[object, np.ndarray] = {}
     for part, change in {OURS: {}, **ABLATION}.items():
         note(f"{name}: {part}")
-        run = functools.partial(mixture_scores, constants=Constants()._replace(**change))
+        run = functools.partial(with_constants, constants=Constants()._replace(**change))
         row = [part]
         for key in (*drawn, *piles):
             if isinstance(key, Pile):
@@ -155,6 +155,19 @@ def ablation(name: str, features: Features, base: Base | None, options: argparse
         table.append(row)
     head = [*(f"{kind}, {shots}-shot" for kind, shots in drawn), *(f"{p.ways}-way {p.shots}-shot pile" for p in piles)]
     print_table(f"{name}, {options.split} classes: accuracy in % (whole minus it)", ["", *head], table)
+
+
+def with_constants(
+    support: Tensor,
+    labels: Tensor,
+    query: Tensor,
+    *,
+    n_ways: int,
+    constants: Constants,
+    base_within: Tensor | None = None,
+) -> Tensor:
+    """Score by the mixture with other constants."""
+    return fit_mixture(support, labels, query, n_ways=n_ways, constants=constants, base_within=base_within)[1]
 
 
 def fitted(pile: Pile, features: Features) -> Pile:

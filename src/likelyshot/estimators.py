@@ -27,7 +27,7 @@ from likelyshot.functional.metrics import check_temperature, probabilities
 from likelyshot.functional.scores import class_means, l2_normalise, rectify
 from likelyshot.machine import check_device
 from likelyshot.methods import METHODS, Method
-from likelyshot.methods.binding import check_values, facts_of, function_of, name_of, needs_of, parameters_of
+from likelyshot.methods.binding import check_values, facts_of, function_of, name_of, needs_of, parameters_of, takes_of
 from likelyshot.methods.calibration import METRICS, Calibration, check_metrics, fit_calibration
 from likelyshot.methods.combined import check_calibration, score_columns
 from likelyshot.methods.facts import STATISTICS
@@ -228,8 +228,8 @@ class FewShotClassifier(_MethodClassifier):
         method = self.method if callable(self.method) else METHODS.get(str(self.method))
         if method is None:
             raise InputError(f"unknown method {self.method!r}: {nearest(str(self.method), METHODS)}")
-        name, params, needs = name_of(method), self._given(), needs_of(method)
-        known = [*needs, *parameters_of(method)]
+        name, params, needs, takes = name_of(method), self._given(), needs_of(method), takes_of(method)
+        known = [*needs, *takes, *parameters_of(method)]
         for given in params:
             if given not in known:
                 raise InputError(f"{name} has no parameter {given!r}: {nearest(str(given), known)}")
@@ -242,6 +242,7 @@ class FewShotClassifier(_MethodClassifier):
         check_values(name, parameters_of(method), params)
         arrays = [key for key, v in params.items() if isinstance(v, list) or (hasattr(v, "__array__") and np.ndim(v))]
         arrays += [key for key in needs if key not in ("calibration", "head")]
+        arrays += [key for key in takes if params.get(key) is not None]
         return functools.partial(method, **params | {key: _numbers(key, params[key]) for key in arrays})
 
     def _given(self) -> dict[str, Any]:

@@ -4,24 +4,32 @@ import pytest
 import torch
 
 from likelyshot.functional.scores import one_hot
-from likelyshot.functional.within import discount_within
+from likelyshot.functional.within import discounted_directions
 
 
-@pytest.mark.parametrize("labels", [[0, 1, 2], [0, 0, 1, 1, 2, 0], [1, 1, 1, 1]])
-@pytest.mark.parametrize("prior", [0.1, 1.0])
-def test_equals_the_inverse_in_feature_space(labels, prior):
-    z = torch.randn(9, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    labels = torch.tensor(labels)
-    scatter = torch.zeros(5, 5, dtype=torch.float64)
-    for k in set(labels.tolist()):
-        own = z[: len(labels)][labels == k]
-        scatter += (own - own.mean(0)).T @ (own - own.mean(0))
-    expected = z @ torch.linalg.inv(scatter / prior + torch.eye(5, dtype=torch.float64)) @ z.T
-    found = discount_within(z @ z.T, one_hot(labels, 3, z.dtype).mT, prior)
-    torch.testing.assert_close(found, expected)
+def random(rows, dim, seed=0):
+    return torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def test_one_example_per_class_changes_nothing():
-    z = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    gram = z @ z.mT
-    torch.testing.assert_close(discount_within(gram, torch.eye(3, dtype=torch.float64), 0.5), gram)
+@pytest.mark.parametrize(("rows", "dim"), [(9, 5), (6, 20)])
+def test_equals_the_inverse_of_the_scatter(rows, dim):
+    y, labels, prior = random(rows, dim), torch.arange(rows) % 3, 0.7
+    scatter = torch.zeros(dim, dim, dtype=torch.float64)
+    for i in range(rows):
+        deviation = y[i] - y[labels == labels[i]].mean(0)
+        scatter += torch.outer(deviation, deviation)
+    w = discounted_directions(y, one_hot(labels, 3, y.dtype).mT, prior)
+    expected = torch.linalg.inv(scatter / prior + torch.eye(dim, dtype=torch.float64))
+    assert len(w) == min(rows, dim)
+    torch.testing.assert_close(torch.eye(dim, dtype=torch.float64) - w.T @ w, expected)
+
+
+def test_single_examples_have_no_scatter():
+    y = random(3, 4)
+    assert not discounted_directions(y, torch.eye(3, dtype=torch.float64), 0.5).any()
+
+
+def test_tasks_do_not_mix():
+    y, known = random(8, 5).view(2, 4, 5), one_hot(torch.tensor([0, 0, 1, 1]), 2, torch.float64).mT
+    both = discounted_directions(y, known, 0.5)
+    torch.testing.assert_close(both[1], discounted_directions(y[1], known, 0.5))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from likelyshot.errors import InputError
-from likelyshot.methods.likelihood_mixture import Constants, likelihood_mixture, mixture_scores
+from likelyshot.methods.likelihood_mixture import Constants, fit_mixture, likelihood_mixture
 
 LABELS = {
     "one shot": [0, 1, 2, 3],
@@ -44,11 +44,15 @@ def softmax(table):
     return odds / odds.sum(1, keepdims=True)
 
 
-def oracle(support, labels, query, ways, iterations):
+def oracle(support, labels, query, ways, iterations, base_within=None):
     """The equations of the docstring on the vectors themselves, one sample and one class at a time."""
     x = [unit(v) for v in torch.cat([support, query]).numpy()]
     n, s, labels = len(x), len(support), labels.tolist()
     roots = [unit(np.sqrt(v)) for v in x]
+    if base_within is not None:
+        spread_out = np.eye(len(x[0])) + 100 * base_within / np.trace(base_within)
+        values, vectors = np.linalg.eigh(spread_out)
+        roots = [unit(vectors @ (vectors.T @ v / np.sqrt(values))) for v in roots]
     y = [unit(v - np.mean(roots, 0)) for v in roots]
     own = [[i for i in range(s) if labels[i] == k] for k in range(ways)]
     scatter = sum(
@@ -56,7 +60,7 @@ def oracle(support, labels, query, ways, iterations):
         for k in range(ways)
         for i in own[k]
     )
-    metric = np.linalg.inv(scatter / 0.5 + np.eye(len(y[0])))
+    metric = np.linalg.inv(scatter / 0.25 + np.eye(len(y[0])))
     near = np.zeros((n, n))
     for i in range(n):
         for j in sorted((j for j in range(n) if j != i), key=lambda j: -roots[i] @ roots[j])[:4]:
@@ -65,7 +69,7 @@ def oracle(support, labels, query, ways, iterations):
     present = [k for k in range(ways) if own[k]]
     common = np.mean([np.mean([x[i] for i in own[k]], 0) for k in present], 0)
     shots = s / len(present)
-    trust = (shots - 1) / (shots + 9)
+    trust, directions = (shots - 1) / (shots + 9), 40 * shots / (shots + 1)
     floor = np.mean(x)
     r = np.array([[float(i < s and labels[i] == k) for k in range(ways)] for i in range(n)])
     counted = np.ones(n)
@@ -81,7 +85,7 @@ def oracle(support, labels, query, ways, iterations):
                 d[q, k] = (y[s + q] - centre) @ metric @ (y[s + q] - centre)
         weights = counted[s:, None] * r[s:]
         w = d.min(1).mean() if step == 0 else (weights * d).sum() / weights.sum()
-        g = -25 / 2 * d / w
+        g = -directions / 2 * d / w
         z = (g - g.mean(1, keepdims=True)) / 2 + (e - e.mean(1, keepdims=True)) / 2 * spread(g) / spread(e)
         if step == 0:
             start = z
@@ -91,7 +95,7 @@ def oracle(support, labels, query, ways, iterations):
                 z[q] += 2 * near[s + q] @ r / near[s + q].sum()
             z = z + np.log(2 + weights.sum(0))
         r[s:] = softmax(z)
-        counted[s:] = 1 / (1 + np.exp(-25 / 2 * (1.5 - d.min(1) / w)))
+        counted[s:] = 1 / (1 + np.exp(-directions / 2 * (1 - d.min(1)) / w))
     return torch.tensor(z).log_softmax(-1)
 
 
@@ -102,6 +106,46 @@ def test_equals_the_equations_one_sample_at_a_time(labels, iterations):
     scores = likelihood_mixture(support, labels, query, n_ways=4, iterations=iterations)
     expected = oracle(support, labels, query, 4, iterations)
     torch.testing.assert_close(scores, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_covariance_of_base_classes_scales_the_roots():
+    support, labels, query, _ = sample(0, [0, 1, 2, 3] * 2)
+    noise = torch.rand(16, 40, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    within = noise @ noise.T
+    scores = likelihood_mixture(support, labels, query, n_ways=4, base_within=within)
+    expected = oracle(support, labels, query, 4, 7, base_within=within.numpy())
+    torch.testing.assert_close(scores, expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        likelihood_mixture(support, labels, query, n_ways=4, base_within=torch.zeros(16, 16)),
+        likelihood_mixture(support, labels, query, n_ways=4),
+    )
+    with pytest.raises(InputError, match=r"base_within"):
+        likelihood_mixture(support, labels, query, n_ways=4, base_within=torch.eye(3))
+
+
+@pytest.mark.parametrize("marginals", ["estimated", "uniform"])
+@pytest.mark.parametrize("labels", [LABELS["one shot"], LABELS["five shots"]], ids=["one shot", "five shots"])
+def test_a_fitted_mixture_scores_further_queries_as_its_own(labels, marginals):
+    support, labels, query, _ = sample(10, labels, queries=60)
+    alone = Constants(agreement=0.0)  # a neighbour of a further query need not be one of its own
+    mixture, scores = fit_mixture(support, labels, query, n_ways=4, marginals=marginals, constants=alone)
+    torch.testing.assert_close(mixture.scores(query), scores, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mixture.scores(query[7:9]), scores[7:9], rtol=1e-5, atol=1e-5)
+    mixture, scores = fit_mixture(support, labels, query, n_ways=4, marginals=marginals)
+    assert (mixture.scores(query).argmax(-1) == scores.argmax(-1)).double().mean() > 0.95
+
+
+def test_neighbours_of_a_further_query_vote_by_their_responsibilities():
+    support, labels, query, _ = sample(11, [0, 1, 2, 3] * 2, queries=40)
+    mixture, _ = fit_mixture(support, labels, query, n_ways=4)
+    further = sample(12, [0], queries=5)[2]
+    roots = np.stack([unit(np.sqrt(unit(v))) for v in torch.cat([support, query]).numpy()])
+    expected = []
+    for v in further.numpy():
+        nearest = np.argsort(-roots @ unit(np.sqrt(unit(v))))[:4]
+        expected.append(2 * mixture.votes.numpy()[:, nearest].mean(1))
+    without = mixture._replace(voters=None).scores(further)
+    torch.testing.assert_close(mixture.scores(further), (without + torch.tensor(np.array(expected))).log_softmax(-1))
 
 
 def test_without_rounds_no_query_depends_on_another():
@@ -163,7 +207,7 @@ def test_more_rounds_do_not_wear_the_labelled_examples_out():
 def test_every_part_changes_the_scores(change):
     support, labels, query, _ = sample(8, [0, 1, 2, 3] * 2)
     whole = likelihood_mixture(support, labels, query, n_ways=4)
-    part = mixture_scores(support, labels, query, n_ways=4, constants=Constants(**change))
+    part = fit_mixture(support, labels, query, n_ways=4, constants=Constants(**change))[1]
     assert part.isfinite().all()
     assert not torch.allclose(whole, part)
 

@@ -147,6 +147,7 @@ def sweep_table(title: str, sweep: Sweep) -> Table:
 
 def _needs(row: Mapping[str, Any]) -> str:
     asked = [STATISTICS[name].source if name in STATISTICS else name for name in row["needs"]]
+    asked += [f"{STATISTICS[name].source} if known" for name in row["takes"]]
     return ", ".join(asked + ["non-negative features"] * row["non_negative"])
 
 

@@ -19,7 +19,7 @@ from likelyshot.evaluation.evaluate import calibrate, evaluate, fit_temperature
 from likelyshot.heads import Head, head_of_features, load_head
 from likelyshot.machine import Progress
 from likelyshot.methods import Method
-from likelyshot.methods.binding import Params, bind, check_params, needs, parameters, row_name
+from likelyshot.methods.binding import Params, bind, check_params, needs, parameters, row_name, statistics_of
 from likelyshot.methods.calibration import METRICS, Calibration, check_metrics
 from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
 
@@ -131,7 +131,7 @@ class Networks:
         """Give a method its parameters, and the statistics that it needs for tasks of these ways and shots."""
         check_params(name, parameters(name), params)
         own, statistics = dict(params), {}
-        for need in needs(name):
+        for need in statistics_of(name):
             if need in BASE_STATISTICS:
                 statistics[need] = getattr(self._used(name)[-1].base, STATISTICS[need].base, None)
             elif need == "calibration":
@@ -378,7 +378,7 @@ def read_networks(
         rectify: Whether to split signed features into [relu(x), relu(-x)].
         val: Files of validation features, one for each network. Default: the split val of `files`, unless it is tested.
         base: A file of base features. Default: the split train of the last of `files`, unless it is tested.
-        methods: Base features are read only if one of these methods needs them.
+        methods: Base features are read only if one of these methods needs or takes them.
         metrics: As in `Networks`.
         calibration: As in `Networks`.
         seed: As in `Networks`.
@@ -404,7 +404,7 @@ def read_networks(
         needed = any("head" in needs(name) for name in methods)
         head = head_of_features(path) if needed else None
         members.append(Network(features, validation, head=head if head is None else head.to(device)))
-    if any(need in BASE_STATISTICS for name in methods for need in needs(name)):  # no metric needs them
+    if any(need in BASE_STATISTICS for name in methods for need in statistics_of(name)):  # no metric needs them
         beside = file.base(rectify=rectify) if base is None and tested not in ("train", "base") else None
         members[-1] = replace(members[-1], base=beside if base is None else read_base(base, rectify=rectify))
     return Networks(members, metrics, calibration, seed, device)

@@ -8,27 +8,25 @@ from torch import Tensor
 from likelyshot.functional.gram import mean_weights
 
 
-def discount_within(gram: Tensor, known: Tensor, prior: float) -> Tensor:
-    """Give inner products in the metric (S / prior + I)^-1, S the scatter of the labelled samples within their classes.
+def discounted_directions(y: Tensor, known: Tensor, prior: float) -> Tensor:
+    """Give W with (S / prior + I)^-1 = I - W'W, S the scatter of labelled samples within their classes.
 
-    S = sum_i (z_i - m_{y_i})(z_i - m_{y_i})': the covariance of linear discriminant analysis, with `prior` as what a
-    direction varies by before any example is seen. With C the projection of the labelled samples onto their
-    deviations from class means, S = Z' C C Z and (S / prior + I)^-1 = I - Z' C (prior I + C Z Z' C)^-1 C Z: a system
-    as large as the support, from inner products alone. With one example per class S is zero and nothing changes.
-    Shapes: gram (..., n, n) with the s labelled samples first, known (..., k, s) -> (..., n, n).
+    S = sum_i (y_i - m_{c_i})(y_i - m_{c_i})': the covariance of linear discriminant analysis, with `prior` as what a
+    direction varies by before any example is seen. With the rows of Z the deviations from the class means, S = Z'Z and
+    (Z'Z / prior + I)^-1 = I - Z'(prior I + Z Z')^-1 Z: a system as large as the labelled samples are many.
+    With one example per class S and W are zero and nothing changes.
+    Shapes: y (..., s, d), known (..., k, s) -> (..., m, d), m the smaller of s and d.
 
-    >>> z = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 1.0]])
-    >>> discount_within(z @ z.T, torch.tensor([[1.0, 1.0]]), prior=2.0)
-    tensor([[ 0.5000, -0.5000,  0.5000],
-            [-0.5000,  0.5000, -0.5000],
-            [ 0.5000, -0.5000,  1.5000]])
+    >>> y = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    >>> w = discounted_directions(y, torch.tensor([[1.0, 1.0]]), prior=2.0)
+    >>> torch.eye(2) - w.T @ w
+    tensor([[0.5000, 0.0000],
+            [0.0000, 1.0000]])
     """
-    s = known.shape[-1]
-    deviation = -(known.mT @ mean_weights(known))  # C, (..., s, s)
-    deviation.diagonal(dim1=-2, dim2=-1).add_(known.sum(-2))
-    rows = deviation @ gram[..., :s, :]  # (..., s, n)
-    inner = rows[..., :s] @ deviation
+    deviations = y - known.mT @ (mean_weights(known) @ y)
+    if deviations.shape[-2] > deviations.shape[-1]:
+        deviations = torch.linalg.qr(deviations, mode="r").R
+    inner = deviations @ deviations.mT
     inner.diagonal(dim1=-2, dim2=-1).add_(prior)
-    whitened = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), rows, upper=False)
-    discounted: Tensor = gram - whitened.mT @ whitened
-    return discounted
+    directions: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), deviations, upper=False)
+    return directions

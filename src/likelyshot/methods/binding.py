@@ -64,7 +64,21 @@ def parameters_of(method: Callable[..., Any]) -> dict[str, Any]:
     >>> parameters_of(functools.partial(mll, lambda_max=80.0))
     {'lambda_max': 80.0, 'normalise': True, 'shrinkage': 0.0}
     """
-    return {key: default for key, default in _keywords(method).items() if default is not inspect.Parameter.empty}
+    optional = takes_of(method)
+    return {
+        key: default
+        for key, default in _keywords(method).items()
+        if default is not inspect.Parameter.empty and key not in optional
+    }
+
+
+def takes_of(method: Callable[..., Any]) -> list[str]:
+    """Give the statistics from other data that a method can do without, and that it was not given.
+
+    >>> takes_of(METHODS["likelihood_mixture"]), takes_of(METHODS["bavardage"])
+    (['base_within'], [])
+    """
+    return [key for key, default in _keywords(method).items() if key in STATISTICS and default is None]
 
 
 def needs_of(method: Callable[..., Any]) -> list[str]:
@@ -128,6 +142,15 @@ def row_name(name: str) -> str:
     return f"{plain} ({path.parent.name if of_run else path.stem})" if file else plain
 
 
+def statistics_of(name: str) -> list[str]:
+    """List the statistics that a method needs or takes from other data.
+
+    >>> statistics_of("bavardage"), statistics_of("likelihood_mixture")
+    (['base_mean', 'base_within'], ['base_within'])
+    """
+    return [*needs(name), *takes_of(METHODS[plain_name(name)])]
+
+
 def _statistic_params(need: str) -> Params:
     return STATISTICS[need].params if need in STATISTICS else {}
 
@@ -141,6 +164,7 @@ def about(name: str) -> dict[str, Any]:
         "method": name,
         "does": lines[0] if lines else "",
         "needs": needs(name),
+        "takes": takes_of(METHODS[plain_name(name)]),
         "non_negative": facts_of(METHODS[name]).non_negative,
         "parameters": defaults,
         "paper": next((line.removeprefix("Paper: ") for line in lines if line.startswith("Paper: ")), ""),
@@ -208,16 +232,16 @@ def check_params(name: str, defaults: Params, params: Params) -> None:
 
 
 def bind(name: str, params: Params, statistics: Params | None = None) -> Method:
-    """Give a method its parameters, and those of the statistics that it needs.
+    """Give a method its parameters, the statistics that it needs, and those that it takes if they are known.
 
     >>> bind("mll", {"lambda_max": 80.0}).keywords
     {'lambda_max': 80.0}
     """
-    needed, method = needs(name), METHODS[plain_name(name)]
+    needed, method, known_statistics = needs(name), METHODS[plain_name(name)], statistics or {}
     check_params(name, parameters_of(method), params)
-    bound = dict(params)
+    bound = dict(params) | {key: known_statistics[key] for key in takes_of(method) if key in known_statistics}
     for key in needed:
-        bound[key] = (statistics or {}).get(key)
+        bound[key] = known_statistics.get(key)
         if bound[key] is None:
             known = STATISTICS.get(key)
             lacks = f"{known.words}: {known.remedy}" if known else f"{key}: give it with functools.partial"

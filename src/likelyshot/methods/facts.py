@@ -75,7 +75,7 @@ STATISTICS = {
         "base features", "the mean of base features", _BASE, "the mean feature vector of the base classes", base="mean"
     ),
     "base_within": Statistic(
-        "with their covariance",
+        "base covariance",
         "the covariance within classes of base features",
         _BASE,
         "likelyshot.Base.of(base features).within",

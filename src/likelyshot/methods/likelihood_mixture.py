@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likelyshot.functional.checks import check_count, check_non_negative, prepare
-from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
+from likelyshot.functional.checks import check_count, check_non_negative, check_shape, prepare
+from likelyshot.functional.gram import join, mean_weights
 from likelyshot.functional.neighbours import nearest_neighbours
-from likelyshot.functional.scores import l2_normalise
+from likelyshot.functional.normalise import l2_normalise
 from likelyshot.functional.shares import class_shares
 from likelyshot.functional.sinkhorn import sinkhorn
-from likelyshot.functional.within import discount_within
+from likelyshot.functional.within import discounted_directions
 
 #: Samples above which there are no neighbours: their graph is quadratic.
 LARGEST_GRAPH = 6000
@@ -25,16 +25,17 @@ LEAST_MEAN, LEAST_DISTANCE, ROUNDING = 1e-6, 1e-3, 100
 class Constants(NamedTuple):
     """The numbers of the method, the same for all data; chosen on validation classes (`tools/ahead.py`)."""
 
-    directions: float = 25.0  # independent ones in which samples of a class differ, D
+    directions: float = 40.0  # independent ones in which samples of a class differ
     exponential: float = 0.5  # weight of the exponential likelihood; the rest is the Gaussian's
     power: float = 0.5  # of the features, for the Gaussian and the neighbours
     prior_examples: float = 1.0  # that every class has before any is seen: the average class, the centre
-    prior_scatter: float = 0.5  # squared length by which unit vectors vary in a direction before examples are seen
+    prior_scatter: float = 0.25  # squared length by which unit vectors vary in a direction before examples are seen
+    base_scatter: float = 100.0  # weight of the covariance of base classes, whose trace is scaled to 1
     prior_queries: float = 2.0  # that every class has before any is seen
     neighbours: int = 4
     agreement: float = 2.0  # how much the neighbours' mean responsibility counts
     trusted_shots: float = 10.0  # beyond the first, at which the support alone counts as much as with the queries
-    far: float = 1.5  # mean squared distances from the nearest class at which a query counts half
+    background: float = 1.0  # squared distance of every sample to the centre of all: further from a class is of none
 
 
 @torch.no_grad()
@@ -44,6 +45,7 @@ def likelihood_mixture(
     query: Tensor,
     *,
     n_ways: int,
+    base_within: Tensor | None = None,
     marginals: str | Tensor = "estimated",
     iterations: int = 7,
     normalise: bool = True,
@@ -55,16 +57,20 @@ def likelihood_mixture(
     vectors of sqrt(x), minus the mean of all samples, unit again. In every round, with N_k the sum of class k's r:
     e_qk = sum_i log lambda_ki - lambda_k . x_q, the paper's exponential likelihood, 1 / lambda_k = (sum r x + m) /
     (N_k + 1) with m the mean of the support's class means, and at least the mean of all features;
-    g_qk = -D/2 d_qk / w, a Gaussian of D = 25 directions: d the squared distance of y to sum r y / (N_k + 1), in the
-    metric of `discount_within`, and w its r-weighted mean over the queries (in round 0, the mean of the nearest);
+    g_qk = -D/2 d_qk / w, a Gaussian of D = 40 n / (n + 1) directions with n shots: d the squared distance of y to
+    sum r y / (N_k + 1), in the metric of `discounted_directions`, and w its r-weighted mean over the queries (in
+    round 0, the mean of the nearest);
     l = (g + e) / 2, with e scaled to the spread of g over the classes; then (1 - t) l + t l_0, where l_0 is l of
-    round 0, from the support alone, scaled to the spread of l, and t = (n - 1) / (n + 9) with n shots;
+    round 0, from the support alone, scaled to the spread of l, and t = (n - 1) / (n + 9);
     r = softmax_k(l + log share_k + 2 A), share_k proportional to 2 + the sum of the queries' r, A the mean r of the
     4 nearest samples by sqrt(x). Share and A begin after round 0. In sums a query counts
-    sigmoid(D/2 (1.5 - min_k d_qk / w)): a query that is unlike every class moves no class.
-    Shapes: support (..., s, d), labels (..., s), query (..., q, d), marginals (..., k), non-negative -> (..., q, k).
+    sigmoid(D/2 (1 - min_k d_qk) / w): a query that is nearer to the mean of all samples than to any class moves none.
+    Shapes: support (..., s, d), labels (..., s), query (..., q, d), base_within (d, d), marginals (..., k),
+    non-negative -> (..., q, k).
 
     Args:
+        base_within: Covariance S within base classes (d, d), `likelyshot.Base.of(features).within`, if it is known.
+            The vectors sqrt(x) then become (I + 100 S / trace S)^-1/2 sqrt(x), unit again.
         marginals: Class shares of the queries: "estimated" as above, or "uniform" or a number per class, which r then
             has exactly, by Sinkhorn.
         iterations: Number of rounds after the first. With 0, no query depends on another: all statistics are those of
@@ -77,87 +83,209 @@ def likelihood_mixture(
     """
     check_count("iterations", iterations, "7 are enough, 0 are for single queries")
     check_non_negative("likelihood_mixture", support, query)
-    return mixture_scores(
-        support,
-        labels,
-        query,
-        n_ways=n_ways,
-        marginals=marginals,
-        iterations=iterations,
-        normalise=normalise,
-        constants=Constants(),
-    )
+    given = {"base_within": base_within, "marginals": marginals, "iterations": iterations, "normalise": normalise}
+    return fit_mixture(support, labels, query, n_ways=n_ways, **given)[1]  # type: ignore[arg-type]
+
+
+class Views(NamedTuple):
+    """Samples as the likelihoods see them."""
+
+    x: Tensor  # (..., n, d) unit vectors
+    root: Tensor  # (..., n, d) unit vectors of sqrt(x), as the neighbours see them
+    y: Tensor  # (..., n, d) the same around the centre, unit again
+    shadow: Tensor  # (..., n, m) what the metric takes off: <a, b> = a.y . b.y - a.shadow . b.shadow
+
+    def part(self, rows: slice) -> Views:
+        """Give some of the samples."""
+        return Views(*(values[..., rows, :] for values in self))
+
+
+class Space(NamedTuple):
+    """How samples are seen: the power, the scaling by base classes, the centre and the discounted directions."""
+
+    power: float
+    factor: Tensor | None  # (d, d), lower triangular, L L' = I + c S
+    centre: Tensor  # (..., 1, d)
+    directions: Tensor | None  # (..., m, d)
+
+    def roots(self, x: Tensor) -> Tensor:
+        """Take the power of unit vectors, scale them by the base classes, and give them unit length."""
+        roots = x.sqrt() if self.power == 0.5 else x.pow(self.power)
+        if self.factor is not None:
+            roots = torch.linalg.solve_triangular(self.factor.mT, roots, upper=True, left=False)
+        return l2_normalise(roots)
+
+    def views(self, x: Tensor, root: Tensor | None = None) -> Views:
+        """See unit vectors (..., n, d)."""
+        root = self.roots(x) if root is None else root
+        y = root - self.centre
+        squares = y.square().sum(-1, keepdim=True)
+        y = y * torch.where(squares > ROUNDING * torch.finfo(y.dtype).eps, squares, torch.inf).rsqrt()
+        shadow = y[..., :0] if self.directions is None else y @ self.directions.mT
+        return Views(x, root, y, shadow)
+
+
+class Classes(NamedTuple):
+    """The parameters of the classes, and how their likelihoods are joined."""
+
+    rates: Tensor  # (..., k, d) of the exponential
+    centres: Tensor  # (..., k, d) of the Gaussian
+    shadows: Tensor  # (..., k, m) of the centres
+    width: Tensor  # (..., 1, 1) w
+    scale: Tensor  # (..., 1, 1) of the exponential likelihood, to the spread of the Gaussian
+
+    def exponential(self, views: Views) -> Tensor:
+        """Compute e, centred over the classes: (..., k, n)."""
+        return _centre(self.rates.log().sum(-1, keepdim=True) - self.rates @ views.x.mT)
+
+    def distances(self, views: Views) -> Tensor:
+        """Compute d: (..., k, n)."""
+        products = self.centres @ views.y.mT - self.shadows @ views.shadow.mT
+        own = self.centres.square().sum(-1) - self.shadows.square().sum(-1)
+        others = views.y.square().sum(-1) - views.shadow.square().sum(-1)
+        return (own.unsqueeze(-1) + others.unsqueeze(-2)).sub_(products, alpha=2).clamp_min_(0)
+
+    def joined(self, e: Tensor, d: Tensor, directions: Tensor, exponential: float) -> Tensor:
+        """Join the likelihoods of every class: l, (..., k, n)."""
+        return torch.lerp(_centre(-directions / 2 * d / self.width), e * self.scale, exponential)
+
+
+class Mixture(NamedTuple):
+    """A fitted mixture, which scores any further query."""
+
+    space: Space
+    first: Classes  # from the support alone
+    last: Classes  # from support and queries
+    directions: Tensor  # (..., 1, 1) D
+    trust: Tensor  # (..., 1, 1) what l_0 counts: t, and its scale to the spread of l
+    echo: Tensor
+    log_shares: Tensor  # (..., k, 1)
+    voters: Tensor | None  # (..., n, d) roots of the samples
+    votes: Tensor  # (..., k, n) their responsibilities
+    normalise: bool
+    constants: Constants
+
+    def scores(self, query: Tensor) -> Tensor:
+        """Score queries one by one, as the last round does: (..., q, d) -> (..., q, k), log-probabilities."""
+        query = query.to(self.votes.dtype)
+        views = self.space.views(l2_normalise(query) if self.normalise else query)
+        weight = self.constants.exponential
+        z = self.last.joined(self.last.exponential(views), self.last.distances(views), self.directions, weight)
+        if self.last is not self.first:
+            start = self.first.joined(
+                self.first.exponential(views), self.first.distances(views), self.directions, weight
+            )
+            z = torch.lerp(z, start * self.echo, self.trust)
+        if self.voters is not None:
+            nearest = (views.root @ self.voters.mT).topk(min(self.constants.neighbours, self.voters.shape[-2]))
+            votes = self.votes[..., nearest.indices].mean(-1)  # (k, q)
+            z = z + self.constants.agreement * votes
+        return (z + self.log_shares).log_softmax(-2).mT
 
 
 @torch.no_grad()
-def mixture_scores(
+def fit_mixture(
     support: Tensor,
     labels: Tensor,
     query: Tensor,
     *,
     n_ways: int,
+    base_within: Tensor | None = None,
     marginals: str | Tensor = "estimated",
     iterations: int = 7,
     normalise: bool = True,
-    constants: Constants,
-) -> Tensor:
-    """Compute `likelihood_mixture` with other constants, for ablations."""
+    constants: Constants = Constants(),  # noqa: B008
+) -> tuple[Mixture, Tensor]:
+    """Fit `likelihood_mixture`: the mixture, which scores further queries, and the scores of these (..., q, k)."""
     support, query = prepare(support, labels, query, n_ways, normalise)
     shares = class_shares(marginals, n_ways).to(query.device)
     estimated = isinstance(marginals, str) and marginals == "estimated"
     samples, r = join(support, labels, query, n_ways)  # (..., n, d), (..., k, n)
     r = r.expand(*np.broadcast_shapes(r.shape[:-2], shares.shape[:-1]), -1, -1)
     s, alone = support.shape[-2], iterations == 0
-    known, first = r[..., :s], 0 if alone else s  # the first sample to be scored
-    seen = samples[..., :s, :] if alone else samples
-    roots = l2_normalise(samples.pow(constants.power))
-    products = roots @ roots.mT
-    gram = discount_within(_centred_units(products, seen.shape[-2]), known, constants.prior_scatter)
+    if alone:
+        samples, r = samples[..., :s, :], r[..., :s]
+    known = r[..., :s]
+    present = (known.sum(-1, keepdim=True) > 0).sum(-2, keepdim=True).clamp_min(1).to(r)  # classes with support
+    shots = s / present
+    directions = constants.directions * shots / (shots + 1)  # D
+    trust = (shots - 1) / (shots - 1 + constants.trusted_shots)  # t
+    space, seen = _see(samples, known, base_within, constants)
     graph = None
-    if not alone and r.shape[-1] <= LARGEST_GRAPH:
-        graph = _neighbour_graph(products, constants.neighbours)[..., s:]  # (..., n, q)
-    floor = seen.mean((-2, -1), keepdim=True).clamp_min(LEAST_MEAN)
-    present = (known.sum(-1, keepdim=True) > 0).sum(-2, keepdim=True).clamp_min(1)  # classes with support
+    if not alone and samples.shape[-2] <= LARGEST_GRAPH:
+        graph = _neighbour_graph(seen.root @ seen.root.mT, constants.neighbours)[..., s:]  # (..., n, q)
+    floor = samples.mean((-2, -1), keepdim=True).clamp_min(LEAST_MEAN)
     common = (mean_weights(known) @ samples[..., :s, :]).sum(-2, keepdim=True) / present
-    trust = ((s - present) / (s - present + constants.trusted_shots * present)).to(r)  # t, of the mean number of shots
-    asked = samples[..., first:, :].mT
+    asked = seen if alone else seen.part(slice(s, None))
+    prior = shares.to(r).clamp_min(torch.finfo(r.dtype).tiny).log().unsqueeze(-1)
     weights, potentials = r, torch.zeros_like(shares)
     for step in range(iterations + 1):
         counts = weights.sum(-1, keepdim=True) + constants.prior_examples
         means = (weights @ samples + constants.prior_examples * common) / counts
-        rates = torch.maximum(means, floor).reciprocal()
-        e = _centre(rates.log().sum(-1, keepdim=True) - rates @ asked)  # (..., k, q)
-        d = squared_distances_to_means(gram, weights / counts)[..., first:]
+        shadows = weights / counts @ seen.shadow
+        one = torch.ones_like(directions)
+        classes = Classes(torch.maximum(means, floor).reciprocal(), weights / counts @ seen.y, shadows, one, one)
+        e, d = classes.exponential(asked), classes.distances(asked)
         if alone:
-            w = _weighted_mean(d[..., :s], 1 - known)
+            w = _weighted_mean(d, 1 - known)
         elif step == 0:
             w = d.amin(-2, keepdim=True).mean(-1, keepdim=True)
         else:
             w = _weighted_mean(d, weights[..., s:])
-        ratio = d / w.clamp_min(LEAST_DISTANCE)
-        g = _centre(-constants.directions / 2 * ratio)
-        judged = slice(s) if alone else slice(None)
-        z = torch.lerp(g, e * _ratio(_spread(g[..., judged]), _spread(e[..., judged])), constants.exponential)
+        classes = classes._replace(width=w.clamp_min(LEAST_DISTANCE))
+        classes = classes._replace(scale=_ratio(_spread(_centre(directions / 2 * d / classes.width)), _spread(e)))
+        z = classes.joined(e, d, directions, constants.exponential)
         if step == 0:
-            start = z
+            first, start, echo, voters = classes, z, one, None
+            if alone:
+                break
         else:
-            z = torch.lerp(z, start * _ratio(_spread(z), _spread(start)), trust)
+            echo = _ratio(_spread(z), _spread(start))
+            z = torch.lerp(z, start * echo, trust)
             if graph is not None:
-                z = z + constants.agreement * (r @ graph)
-        if alone:
-            prior = shares.to(z).clamp_min(torch.finfo(z.dtype).tiny).log().unsqueeze(-1)
-            return (z[..., s:] + prior).log_softmax(-2).mT
+                voters, z = r, z + constants.agreement * (r @ graph)
         if estimated:
             if step > 0:
-                z = z + (constants.prior_queries + weights[..., s:].sum(-1, keepdim=True)).log()
+                prior = (constants.prior_queries + weights[..., s:].sum(-1, keepdim=True)).log()
+                z = z + prior
             z = z.log_softmax(-2)
         else:
             log_p, potentials = sinkhorn(z.double(), shares, potentials)
-            z = log_p.to(z.dtype)
+            z, prior = log_p.to(z.dtype), potentials.to(z.dtype).unsqueeze(-1)
         p = z.exp()
-        near = torch.sigmoid(constants.directions / 2 * (constants.far - ratio.amin(-2, keepdim=True)))
+        near = torch.sigmoid(directions / 2 * (constants.background - d.amin(-2, keepdim=True)) / classes.width)
         r, weights = torch.cat([known, p], -1), torch.cat([known, p * near], -1)
-    return z.mT
+    mixture = Mixture(
+        space,
+        first,
+        classes,
+        directions,
+        trust,
+        echo,
+        prior,
+        None if voters is None else seen.root,
+        r if voters is None else voters,
+        normalise,
+        constants,
+    )
+    return mixture, mixture.scores(query) if alone else z.mT
+
+
+def _see(samples: Tensor, known: Tensor, base_within: Tensor | None, constants: Constants) -> tuple[Space, Views]:
+    """Choose the space of all samples, of which the first are labelled, and see them in it."""
+    d, s = samples.shape[-1], known.shape[-1]
+    factor = None
+    if base_within is not None:
+        check_shape("base_within", base_within, (d, d), "use that of the same features")
+        within = base_within.to(samples.device, torch.float64)
+        scale = constants.base_scatter / within.diagonal().sum().clamp_min(1e-30)
+        factor = torch.linalg.cholesky(torch.eye(d).to(within) + scale * within).to(samples.dtype)
+    space = Space(constants.power, factor, samples.new_zeros(1, d), None)
+    root = space.roots(samples)
+    space = space._replace(centre=root.mean(-2, keepdim=True))
+    y = space.views(samples, root).y[..., :s, :]
+    space = space._replace(directions=discounted_directions(y, known, constants.prior_scatter))
+    return space, space.views(samples, root)
 
 
 def _neighbour_graph(gram: Tensor, neighbours: int) -> Tensor:
@@ -165,18 +293,6 @@ def _neighbour_graph(gram: Tensor, neighbours: int) -> Tensor:
     near = nearest_neighbours(gram, neighbours)
     near = near + near.mT
     return near / near.sum(-2, keepdim=True).clamp_min(1)  # symmetric before: columns are the receivers
-
-
-def _centred_units(gram: Tensor, count: int) -> Tensor:
-    """Give the inner products of unit vectors after the mean of the first `count` is taken off, at unit length again.
-
-    What is left of a vector by rounding only becomes zero.
-    """
-    to_mean = gram[..., :count].mean(-1, keepdim=True)
-    gram = gram - to_mean - to_mean.mT + to_mean[..., :count, :].mean(-2, keepdim=True)
-    squares = gram.diagonal(dim1=-2, dim2=-1)
-    scale = torch.where(squares > ROUNDING * torch.finfo(gram.dtype).eps, squares, torch.inf).rsqrt()
-    return gram * scale.unsqueeze(-1) * scale.unsqueeze(-2)
 
 
 def _centre(x: Tensor) -> Tensor:
