@@ -74,14 +74,14 @@ def test_classify_images(run, place):
     assert all(row["predicted"] in row["path"] for row in rows)
     lines = out.splitlines()
     assert lines[0] == "8 labelled examples of 2 classes (4 per class), embedded by tones."
-    assert lines[1].startswith("Expected accuracy of mll: 100 %")
-    assert "24 items, classified together by mll_transductive (transductive), since there are 20 or more." in lines
-    assert any(line.startswith("Expected accuracy of mll_transductive on this pile: 100 %") for line in lines)
+    assert lines[1].startswith("Expected accuracy of likelihood: 100 %")
+    assert "24 items, classified together by likelihood_mixture (transductive), since there are 20 or more." in lines
+    assert any(line.startswith("Expected accuracy of likelihood_mixture on this pile: 100 %") for line in lines)
     assert [row["reject"] for row in rows].count("true") == 1
     assert "Answers: 24 in out.csv; 1 is rejected as belonging to no class." in lines
     assert {"Classes: blue 12, red 11, rejected 1.", "Classes: red 12, blue 11, rejected 1."} & set(lines)
     assert any(
-        line.startswith("Method: mll_transductive (MLL, transductive), chosen for a pile of 24 items; it learns from")
+        line.startswith("Method: likelihood_mixture (Likelihood mixture), chosen for a pile of 24 items; it learns from")
         for line in lines
     )
     assert any(line.startswith("Accuracy: expect 100 % of the answers to be right (95 % interval") for line in lines)
@@ -150,10 +150,10 @@ def test_json_is_one_document_and_has_all(run, place):
     document = json.loads(out)
     assert document["items"] == 24
     assert document["predicted"] == {"blue": 12, "red": 12}
-    assert document["method"] == "mll_transductive"
+    assert document["method"] == "likelihood_mixture"
     assert document["reject"] == 0.2
     assert document["expectation"]["accuracy"] == 1
-    assert document["expectation"]["method"] == "mll_transductive"
+    assert document["expectation"]["method"] == "likelihood_mixture"
     assert document["expectation"]["with_pile"]
     assert sorted(problem["kind"] for problem in document["problems"]) == ["empty file", "unsupported file"]
     assert "held out" in err
@@ -176,7 +176,7 @@ def test_predict_one_image_on_standard_output(run, place):
     code, out, err = run("predict", "model.safetensors", "pile/red 1.png")
     assert code == 0
     assert json.loads(out)["predicted"] == "red"
-    assert "1 item, classified one by one by mll (inductive)." in err
+    assert "1 item, classified one by one by likelihood (inductive)." in err
     code, out, _ = run("predict", "model.safetensors", "pile", "--no-cache")
     assert len([json.loads(line) for line in out.splitlines()]) == 24
 
@@ -189,7 +189,7 @@ def test_a_stream_goes_on_after_bad_lines(run, place, monkeypatch):
     assert code == 0
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row.get("predicted", row.get("error")) for row in rows] == ["red", "missing file", "empty file", "blue"]
-    assert "Each line is classified on its own by mll (inductive)." in err
+    assert "Each line is classified on its own by likelihood (inductive)." in err
 
 
 def test_a_second_run_embeds_nothing(run, place, monkeypatch):
@@ -208,7 +208,7 @@ def test_a_second_run_embeds_nothing(run, place, monkeypatch):
 
 def test_vectors_with_every_option(run, files, validation):
     validation.save("val.safetensors")
-    options = ("--val", "val.safetensors", "--base", "val.safetensors", "--param", "lambda_max=30", "--seed", 3)
+    options = ("--val", "val.safetensors", "--base", "val.safetensors", "--param", "iterations=5", "--seed", 3)
     code, out, _ = run(
         "classify", "-s", "few.npz", "-q", "pile.npy", "-o", "out.jsonl", *options, "--rectify", "--json"
     )
@@ -234,7 +234,7 @@ def test_vectors_with_every_option(run, files, validation):
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--copy-to", "sorted"], "expected files to sort"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "-m", "mll", "cosine"], "expected one method, got 2"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "-m", "mlll"], "did you mean 'mll'"),
-        (["classify", "-s", "few.npz", "-q", "pile.npy", "-p", "eta=much"], "must be a number"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "-p", "iterations=many"], "must be a whole number"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--reject", "2"], "rejection rate"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "-m", "simpleshot"], "give base features"),
         (["fit", "-s", "few.npz", "-o", "model.bin"], "ending in .safetensors"),

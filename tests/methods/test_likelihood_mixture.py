@@ -70,7 +70,7 @@ def oracle(support, labels, query, ways, iterations, base_within=None):
     common = np.mean([np.mean([x[i] for i in own[k]], 0) for k in present], 0)
     shots = s / len(present)
     trust, directions = (shots - 1) / (shots + 9), 40 * shots / (shots + 1)
-    floor = np.mean(x)
+    floor = np.sum(x) / len(x) / (np.max(x, 0) > 0).sum()
     r = np.array([[float(i < s and labels[i] == k) for k in range(ways)] for i in range(n)])
     counted = np.ones(n)
     for step in range(iterations + 1):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 
 import numpy as np
@@ -36,12 +35,12 @@ def model(features):
 
 
 @pytest.mark.parametrize(
-    ("count", "method"), [(30, "mll_transductive"), (20, "mll_transductive"), (19, "mll"), (1, "mll")]
+    ("count", "method"), [(30, "likelihood_mixture"), (20, "likelihood_mixture"), (19, "likelihood"), (1, "likelihood")]
 )
 def test_answers_are_the_softmax_of_the_scores_of_the_method_for_the_size(model, features, count, method):
     query, _ = pile(features, count=count)
     answers = model.answer(query)
-    automatic = functools.partial(METHODS[method], shrinkage=1.0)
+    automatic = METHODS[method]
     scores = automatic(model.support, model.labels, query, n_ways=4).double()
     temperature = support_temperature(automatic, model.support, model.labels, 4, query=query)
     raised = (scores / temperature).numpy()
@@ -85,9 +84,9 @@ def test_parameters_reach_the_method(features):
     wanted = METHODS["mll"](changed.support, changed.labels, query, n_ways=4, lambda_max=3.0, normalise=False)
     scores = torch.cat([scores for _, scores in changed.scores(query.numpy())()])
     torch.testing.assert_close(scores, wanted)
-    automatic = Model.fit(*examples(features), params={"eta": 0.1})  # of one of the two methods
-    assert automatic.params_for("mll_transductive")["eta"] == 0.1
-    assert "eta" not in automatic.params_for("mll")
+    automatic = Model.fit(*examples(features), params={"iterations": 3})  # of one of the two methods
+    assert automatic.params_for("likelihood_mixture")["iterations"] == 3
+    assert "iterations" not in automatic.params_for("likelihood")
 
 
 @pytest.mark.parametrize(
@@ -138,6 +137,7 @@ def test_signed_vectors_are_rectified_where_the_method_needs_it(features):
     assert {name for name in METHODS if wants_rectified(name)} == {
         "mll",
         "mll_transductive",
+        "likelihood",
         "likelihood_mixture",
         "combined",
         "pt_map",
@@ -145,7 +145,7 @@ def test_signed_vectors_are_rectified_where_the_method_needs_it(features):
     }
     signed = Model.fit(vectors - 0.2, labels)
     split = [torch.cat([x.clamp_min(0), (-x).clamp_min(0)], 1) for x in (vectors - 0.2, query - 0.2)]
-    wanted = METHODS["mll_transductive"](split[0], signed.labels, split[1], n_ways=4).argmax(1)
+    wanted = METHODS["likelihood_mixture"](split[0], signed.labels, split[1], n_ways=4).argmax(1)
     assert signed.answer(query - 0.2).best.tolist() == wanted.tolist()
 
 
@@ -157,10 +157,10 @@ def test_rectifying_what_is_not_negative_changes_no_probability(model, features)
 
 def test_temperatures_come_from_validation_features(features, validation):
     plain, fitted = (Model.fit(*examples(features), validation=some) for some in (None, validation))
-    assert set(fitted.temperatures) == {"mll", "mll_transductive"}
+    assert set(fitted.temperatures) == {"likelihood", "likelihood_mixture"}
     query, _ = pile(features)
-    scores = METHODS["mll_transductive"](fitted.support, fitted.labels, query, n_ways=4).double()
-    wanted = (scores / fitted.temperatures["mll_transductive"]).softmax(1)
+    scores = METHODS["likelihood_mixture"](fitted.support, fitted.labels, query, n_ways=4).double()
+    wanted = (scores / fitted.temperatures["likelihood_mixture"]).softmax(1)
     np.testing.assert_allclose(fitted.answer(query).probabilities, wanted, rtol=1e-3, atol=1e-5)
     assert not np.allclose(fitted.answer(query).probabilities, plain.answer(query).probabilities, atol=1e-3)
     other = Features.from_arrays(torch.rand(40, 5), torch.arange(40) % 4)
@@ -170,7 +170,7 @@ def test_temperatures_come_from_validation_features(features, validation):
     with pytest.raises(InputError, match="2 classes, the smallest of 1"):
         Model.fit(*examples(features), validation=lonely)
     few = Features.from_arrays(features.vectors[[0, 1, 40, 41]], [0, 0, 1, 1])  # fewer ways and shots than asked for
-    assert Model.fit(*examples(features), validation=few).temperatures["mll"] > 0
+    assert Model.fit(*examples(features), validation=few).temperatures["likelihood"] > 0
 
 
 def test_rejection_is_that_of_the_novelty_score(features):
@@ -187,6 +187,28 @@ def test_rejection_is_that_of_the_novelty_score(features):
     assert not dataclasses.replace(model, reject=0.0).answer(both).reject.any()
 
 
+def test_a_labelled_item_of_the_pile_keeps_its_label(features):
+    vectors, labels = examples(features)
+    wrong = [*labels[1:], labels[0]]  # as a user may label them, whatever the pile says
+    model = Model.fit(vectors, wrong, reject=0.5)
+    answers = model.answer(torch.cat([pile(features)[0], vectors]))
+    assert answers.predicted[30:] == [str(label) for label in wrong]
+    assert (answers.probability[30:] == 1).all()
+    assert not answers.reject[30:].any()
+    twice = Model.fit(torch.cat([vectors, vectors[:1]]), [*labels, wrong[0] if wrong[0] != labels[0] else wrong[3]])
+    assert twice.answer(vectors[:1]).probability < 1  # two labels: none is sure
+
+
+def test_a_model_of_an_automatic_method_of_old_uses_the_new_one(model, tmp_path):
+    facts = {key: getattr(model, key) for key in ("classes", "method", "encoder", "encoder_digest", "reject", "seed")}
+    facts |= {"rectified": False, "params": {"shrinkage": 1.0, "eta": 0.3}, "temperatures": {"mll": 3.0}}
+    path = write_container(
+        tmp_path / "m.safetensors", {"support": model.support, "labels": model.labels}, facts, form=FORM
+    )
+    read = Model.load(path)
+    assert (read.params, read.temperatures, read.method_for(500)) == ({}, {}, "likelihood_mixture")
+
+
 def test_an_item_on_its_own_does_not_depend_on_the_others(features):
     model = Model.fit(*examples(features, shots=8), reject=0.1)
     query, _ = pile(features, count=19)
@@ -200,7 +222,7 @@ def test_an_item_on_its_own_does_not_depend_on_the_others(features):
 def test_double_precision_is_as_good(model, features):
     query, _ = pile(features)
     pieces = list(model.scores(query.double().numpy())())
-    judge = model.judge("mll_transductive", model.sample(query.double().numpy()))
+    judge = model.judge("likelihood_mixture", model.sample(query.double().numpy()))
     judged = judge.answers(*pieces[0], [str(i) for i in range(30)])
     np.testing.assert_allclose(judged.probabilities, model.answer(query).probabilities, atol=1e-3)
 
@@ -301,10 +323,10 @@ class TestOnDisk:
             ("classes", ["a"], "a label for each"),
             ("classes", ["a", "b", "c", "d", "e"], "an example of each"),
             ("classes", [1, 2, 3, 4], "Expected `str`, got `int`"),
-            ("temperatures", {"mll": 0}, "temperature of mll"),
+            ("temperatures", {"likelihood": 0}, "temperature of likelihood"),
             ("temperatures", {"mll": "warm"}, "Expected `float`, got `str`"),
             ("params", {"lambda": 3}, "no parameter 'lambda'"),
-            ("params", {"lambda_max": "much"}, "lambda_max of mll"),
+            ("params", {"iterations": "many"}, "iterations of likelihood"),
             ("params", {"lambda_max": {"a": 1}}, "got `object`"),
             ("reject", 7, "rejection rate"),
             ("seed", 2**70, "seed must be"),

@@ -80,7 +80,7 @@ def test_a_folder_of_images(result, folders):
     truth = [next(colour for colour in COLOURS if colour in name.rsplit("/", 1)[-1]) for name in answers.names]
     assert answers.predicted == truth
     np.testing.assert_allclose(answers.probabilities.sum(1), 1)
-    assert result.method == "mll_transductive"
+    assert result.method == "likelihood_mixture"
     assert isinstance(result.expectation, Expectation)
     assert result.expectation.examples == 12
     kinds = sorted(problem.kind for problem in result.problems)
@@ -92,7 +92,7 @@ def test_the_answers_are_those_of_the_vectors(result, folders):
     paths = {item.name: item.path for item in result.items}
     vectors = torch.tensor(colours([Image.open(path) for path in paths.values()]))
     model = result.model
-    scores = METHODS["mll_transductive"](model.support, model.labels, vectors, n_ways=3)
+    scores = METHODS["likelihood_mixture"](model.support, model.labels, vectors, n_ways=3)
     assert result.answers.best.tolist() == scores.argmax(1).tolist()
     wanted = (scores.double() / result.judge.temperature).softmax(1)
     np.testing.assert_allclose(result.answers.probabilities, wanted, rtol=1e-3, atol=1e-6)
@@ -111,20 +111,20 @@ def test_everything_is_said_and_the_expectation_before_the_pile(folders):
     words = [event for event in events if event in result.words]
     assert words == result.words
     assert words[0] == "12 labelled examples of 3 classes (4 per class), embedded by tones."
-    assert words[1].startswith("Expected accuracy of mll: 100 %")
+    assert words[1].startswith("Expected accuracy of likelihood: 100 %")
     assert events.index(words[1]) < events.index("embedding the pile")
-    assert words[2] == "31 items, classified together by mll_transductive (transductive), since there are 20 or more."
-    assert words[3].startswith("Expected accuracy of mll_transductive on this pile: 100 %")
+    assert words[2] == "31 items, classified together by likelihood_mixture (transductive), since there are 20 or more."
+    assert words[3].startswith("Expected accuracy of likelihood_mixture on this pile: 100 %")
     assert words[-1].startswith("Found 1 item of the pile also among the labelled examples, such as ")
 
 
 def test_a_small_pile_is_inductive_and_that_is_said(folders):
     result = classify(folders / "labelled", folders / "labelled" / "red", encoder=ENCODER, cache=None)
-    assert result.method == "mll"
-    assert "4 items, classified one by one by mll (inductive), since there are fewer than 20." in result.words
+    assert result.method == "likelihood"
+    assert "4 items, classified one by one by likelihood (inductive), since there are fewer than 20." in result.words
     assert result.answers.predicted == ["red"] * 4
     one = classify(folders / "labelled", folders / "labelled" / "red" / "1.png", encoder=ENCODER, cache=None)
-    assert "1 item, classified one by one by mll (inductive)." in one.words
+    assert "1 item, classified one by one by likelihood (inductive)." in one.words
 
 
 def test_a_method_that_was_asked_for_is_used(folders):

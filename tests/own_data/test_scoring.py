@@ -11,6 +11,7 @@ from likelyshot.data.features import Base
 from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import needs_of
+from likelyshot.methods.likelihood_mixture import fit_mixture
 from likelyshot.own_data import scoring
 from likelyshot.own_data.rows import scan
 from likelyshot.own_data.scoring import passes, scores_of
@@ -90,10 +91,27 @@ def test_progress_counts_rows_of_all_passes(task):
         assert sum(steps) == passes(METHODS[name]) * len(pile)
 
 
+def test_a_large_pile_is_fitted_on_a_sample_and_scored_row_by_row(task, monkeypatch):
+    support, labels, pile = task
+    method = functools.partial(METHODS["likelihood_mixture"], iterations=4)
+    monkeypatch.setattr(scoring, "FITTED", 30)
+    run = functools.partial(scores_of, method, support, labels, pile.numpy(), n_ways=4)
+    scores = torch.cat([scores for _, scores in run(seed=3)()])
+    sample = np.sort(np.random.default_rng(3).choice(36, 30, replace=False))
+    mixture, own = fit_mixture(support, labels, pile[sample], n_ways=4, iterations=4)
+    torch.testing.assert_close(scores, mixture.scores(pile))
+    assert (scores[sample].argmax(-1) == own.argmax(-1)).double().mean() > 0.9
+    assert not torch.equal(scores, torch.cat([scores for _, scores in run(seed=4)()]))
+    usable = np.arange(36) % 9 > 0  # 32 rows
+    assert sum(len(rows) for rows, _ in run(usable=usable)()) == 32
+    monkeypatch.setattr(scoring, "FITTED", 36)
+    torch.testing.assert_close(torch.cat([scores for _, scores in run()()]), method(support, labels, pile, n_ways=4))
+
+
 def test_a_pile_too_large_to_compare_is_refused(task, monkeypatch):
     support, labels, pile = task
     monkeypatch.setattr(scoring, "WHOLE_PILE_BYTES", 10_000)
-    with pytest.raises(InputError, match=r"paddle compares all 36 items .* use mll_transductive"):
+    with pytest.raises(InputError, match=r"paddle compares all 36 items .* use likelihood_mixture"):
         list(scores_of(METHODS["paddle"], support, labels, pile.numpy(), n_ways=4)())
     assert list(scores_of(METHODS["mll_transductive"], support, labels, pile.numpy(), n_ways=4)())
 

@@ -3,7 +3,8 @@
 Scores are far too sure of themselves: MLL adds up 1,280 features as if they were independent. Probabilities are
 softmax(scores / T). What T has to be depends on the method, the shots and the features, but hardly in units of the
 gap: how far the support's own class leads the others when the support is scored against itself. T = factor x gap is
-the default; examples that are held out of the support correct it. docs/results/confidence.md has the figures.
+the default, and T = factor where scores are log-probabilities; examples that are held out of the support correct it.
+docs/results/confidence.md has the figures.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def held_out(
             gap = support_gap(run, few, few_labels, n_ways)
         else:
             both = run(few, few_labels, torch.cat([support[out], few]), n_ways=n_ways)
-            held, gap = both[: len(out)], _lead(both[len(out) :], few_labels)
+            held, gap = both[: len(out)], 1.0 if facts.log_probabilities else _lead(both[len(out) :], few_labels)
         scores.append(held.double() / gap if gap > 0 else torch.zeros_like(held, dtype=torch.float64))
         rows.append(out)
     default = TRANSDUCTIVE_FACTOR if transductive else INDUCTIVE_FACTOR
@@ -192,8 +193,10 @@ def support_gap(method: Method, support: Tensor, labels: Tensor, n_ways: int) ->
     """Measure by how much the support's own class leads the mean of the others, the support scored against itself.
 
     In this unit a method's temperature hardly depends on shots, ways or, among the inductive ones, the method; it is
-    larger with few features. Shapes: support (n, d), labels (n,).
+    larger with few features. It is 1 for scores that are log-probabilities. Shapes: support (n, d), labels (n,).
     """
+    if facts_of(method).log_probabilities:
+        return 1.0
     return _lead(method(support, labels, support, n_ways=n_ways), labels)
 
 

@@ -24,6 +24,7 @@ from likelyshot.methods.euclidean import euclidean
 from likelyshot.methods.facts import Facts, Variant
 from likelyshot.methods.feat import feat
 from likelyshot.methods.laplacianshot import laplacianshot
+from likelyshot.methods.likelihood import likelihood
 from likelyshot.methods.likelihood_mixture import likelihood_mixture
 from likelyshot.methods.logistic import logistic
 from likelyshot.methods.lr_ici import lr_ici
@@ -47,7 +48,10 @@ FACTS: dict[Method, Facts] = {
     cosine: Facts("Cosine", "closed form"),
     mll: Facts("MLL", "closed form", non_negative=True),
     mll_transductive: Facts("MLL, transductive", non_negative=True, runs=5, quick=True),
-    likelihood_mixture: Facts("Likelihood mixture", non_negative=True, runs=5, quick=True),
+    likelihood: Facts("Likelihood", "closed form", non_negative=True, log_probabilities=True, temperature=1.0),
+    likelihood_mixture: Facts(
+        "Likelihood mixture", non_negative=True, log_probabilities=True, temperature=2.5, runs=5, quick=True
+    ),
     combined: Facts("Combined", "closed form"),
     protonet: Facts("ProtoNet, not normalised", "closed form", quick=True),
     simpleshot: Facts("SimpleShot", "closed form", quick=True),

@@ -30,7 +30,8 @@ class Facts:
         kind: Whether a query is scored on its own, and how.
         published: Name in the paper's tables, where it differs from the title.
         non_negative: Whether the method needs non-negative features.
-        temperature: Factor of the temperature's prior, in units of the gap; None for that of its kind.
+        log_probabilities: Whether scores are log-probabilities, so that the unit of the temperature is 1, not the gap.
+        temperature: Factor of the temperature's prior, in its unit; None for that of its kind.
         runs: Runs with held-out examples that `likelyshot.confidence` allows, unless the method has a closed form.
         quick: Whether `likelyshot reproduce` shows it without --full: all of these take three minutes on two cores.
         slow: Whether two cores solve fewer than 100 tasks per second: `reproduce --full` then takes fewer tasks.
@@ -41,6 +42,7 @@ class Facts:
     kind: Kind = "transductive"
     published: str = ""
     non_negative: bool = False
+    log_probabilities: bool = False
     temperature: float | None = None
     runs: int = 3
     quick: bool = False

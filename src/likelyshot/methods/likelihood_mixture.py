@@ -56,7 +56,7 @@ def likelihood_mixture(
     Responsibilities r: of the support its labels, fixed; of the queries at first none. x are unit vectors; y are unit
     vectors of sqrt(x), minus the mean of all samples, unit again. In every round, with N_k the sum of class k's r:
     e_qk = sum_i log lambda_ki - lambda_k . x_q, the paper's exponential likelihood, 1 / lambda_k = (sum r x + m) /
-    (N_k + 1) with m the mean of the support's class means, and at least the mean of all features;
+    (N_k + 1) with m the mean of the support's class means, and at least the mean of all features that occur;
     g_qk = -D/2 d_qk / w, a Gaussian of D = 40 n / (n + 1) directions with n shots: d the squared distance of y to
     sum r y / (N_k + 1), in the metric of `discounted_directions`, and w its r-weighted mean over the queries (in
     round 0, the mean of the nearest);
@@ -214,7 +214,8 @@ def fit_mixture(
     graph = None
     if not alone and samples.shape[-2] <= LARGEST_GRAPH:
         graph = _neighbour_graph(seen.root @ seen.root.mT, constants.neighbours)[..., s:]  # (..., n, q)
-    floor = samples.mean((-2, -1), keepdim=True).clamp_min(LEAST_MEAN)
+    active = (samples.amax(-2, keepdim=True) > 0).sum(-1, keepdim=True).clamp_min(1)  # features that occur
+    floor = (samples.mean(-2, keepdim=True).sum(-1, keepdim=True) / active).clamp_min(LEAST_MEAN)
     common = (mean_weights(known) @ samples[..., :s, :]).sum(-2, keepdim=True) / present
     asked = seen if alone else seen.part(slice(s, None))
     prior = shares.to(r).clamp_min(torch.finfo(r.dtype).tiny).log().unsqueeze(-1)

@@ -220,13 +220,27 @@ class Judge:
     temperature: float
     novelty: Novelty
     threshold: float  # of the novelty score: items above it belong to none of the classes
+    examples: Tensor  # (n, d) labelled vectors, as methods get them
+    labels: Tensor  # (n,)
 
     def answers(self, rows: Tensor, scores: Tensor, names: Sequence[str]) -> Answers:
-        """Answer for rows (q, d) with scores (q, k)."""
+        """Answer for rows (q, d) with scores (q, k). A row that equals examples of one class only gets that class."""
         with torch.no_grad():
             novelty = self.novelty.score(rows.float()).double().numpy()
             sure = probabilities(scores, self.temperature).numpy()
-        return Answers(names, self.classes, sure, novelty > self.threshold, novelty)
+        reject = novelty > self.threshold
+        for row, label in self._labelled(rows):
+            sure[row], reject[row] = np.arange(len(self.classes)) == label, False
+        return Answers(names, self.classes, sure, reject, novelty)
+
+    def _labelled(self, rows: Tensor) -> Iterator[tuple[int, int]]:
+        """Find the rows that are labelled examples, unless these have different labels."""
+        rows = rows.to(self.examples.dtype)
+        alike = torch.isin(rows.amax(-1), self.examples.amax(-1))  # equal vectors have equal maxima
+        for row in alike.nonzero().flatten().tolist():
+            labels = set(self.labels[(self.examples == rows[row]).all(-1)].tolist())
+            if len(labels) == 1:
+                yield row, labels.pop()
 
 
 def encodable(text: str) -> str:

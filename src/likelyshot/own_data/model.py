@@ -24,7 +24,16 @@ from likelyshot.errors import InputError
 from likelyshot.functional.scores import rectify as split_signs
 from likelyshot.machine import Progress
 from likelyshot.methods import METHODS, Method
-from likelyshot.methods.binding import Params, bind, check_params, facts_of, needs, parameters, parameters_of
+from likelyshot.methods.binding import (
+    Params,
+    bind,
+    check_params,
+    facts_of,
+    needs,
+    parameters,
+    parameters_of,
+    statistics_of,
+)
 from likelyshot.methods.calibration import Calibration
 from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
 from likelyshot.own_data.answers import Answers, Judge
@@ -33,11 +42,9 @@ from likelyshot.own_data.scoring import Pieces, scores_of
 
 #: Without a method, a pile of at least this many items is classified transductively, a smaller one item by item.
 TRANSDUCTIVE_FROM = 20
-INDUCTIVE, TRANSDUCTIVE = "mll", "mll_transductive"
-#: The inductive method that stands in for any other transductive one where there is no pile.
-NEAREST_MEAN = "euclidean"
-#: Of the automatic methods: labelled examples are few and their numbers differ. The paper uses 0.
-SHRINKAGE = 1.0
+INDUCTIVE, TRANSDUCTIVE = "likelihood", "likelihood_mixture"
+#: The inductive methods that stand in for transductive ones where there is no pile, and for all others.
+STAND_IN, NEAREST_MEAN = {TRANSDUCTIVE: INDUCTIVE, "mll_transductive": "mll"}, "euclidean"
 
 #: Rows of a pile that show what is unusual in it, and how sure a transductive method may be.
 SAMPLE = 10_000
@@ -52,7 +59,7 @@ class Model:
 
     >>> model = Model.fit([[3.0, 4.0], [4.0, 3.0]], ["high", "wide"])
     >>> model.classes, model.method_for(5), model.method_for(500)
-    (('high', 'wide'), 'mll', 'mll_transductive')
+    (('high', 'wide'), 'likelihood', 'likelihood_mixture')
     """
 
     support: Tensor  # (n, d) float32, as they came: not rectified
@@ -113,8 +120,8 @@ class Model:
         Args:
             vectors: Labelled vectors (n, d).
             labels: Their labels (n,), of two classes or more.
-            method: A name in `likelyshot.methods.METHODS`. Default: `mll_transductive` for piles of 20 items or more,
-                `mll` for smaller ones.
+            method: A name in `likelyshot.methods.METHODS`. Default: `likelihood_mixture` for piles of 20 items or more,
+                `likelihood` for smaller ones.
             params: Parameters of the method.
             base: Statistics of base classes, for methods that centre on them.
             validation: Features of other classes, on which temperatures are fitted. Without them, the temperature of
@@ -127,14 +134,14 @@ class Model:
             seed: Seed of the splits into examples that are held out and others.
         """
         examples = Features.from_arrays(vectors, labels)
-        needed = [] if method is None else needs(_known(method))
+        needed = statistics_of(TRANSDUCTIVE if method is None else _known(method))
         statistics = {key: getattr(base, STATISTICS[key].base, None) for key in BASE_STATISTICS if key in needed}
         model = cls(
             support=examples.vectors.detach().cpu().float(),
             labels=examples.labels.cpu(),
             classes=examples.classes,
             method=method,
-            params={**({"shrinkage": SHRINKAGE} if method is None else {}), **(params or {})},
+            params=dict(params or {}),
             statistics={key: value for key, value in statistics.items() if value is not None},
             encoder=encoder,
             encoder_digest=encoder_digest,
@@ -165,10 +172,9 @@ class Model:
 
     @property
     def inductive(self) -> str:
-        """The method where there is no pile: `mll` for its transductive form, nearest class means for others."""
-        if self.method in (None, TRANSDUCTIVE):
-            return INDUCTIVE
-        return NEAREST_MEAN if is_transductive(METHODS[self.methods[0]]) else self.methods[0]
+        """The method where there is no pile: itself, its inductive form, or nearest class means if it has none."""
+        name = self.method or TRANSDUCTIVE
+        return STAND_IN.get(name, NEAREST_MEAN) if is_transductive(METHODS[name]) else name
 
     def params_for(self, name: str) -> dict[str, Any]:
         """Return all parameters of a method: those that were given, and the defaults of the others."""
@@ -206,6 +212,7 @@ class Model:
             n_ways=len(self.classes),
             usable=usable,
             rectified=self.rectified,
+            seed=self.seed,
             progress=progress,
         )
 
@@ -236,7 +243,7 @@ class Model:
         normalise = bool(self.params_for(self.methods[0]).get("normalise", True))
         novelty = learn_novelty(self.examples, self.labels, len(self.classes), pile=pile, normalise=normalise)
         threshold = novelty.threshold(self.reject, None if pile is None else novelty.score(pile))
-        return Judge(self.classes, temperature, novelty, threshold)
+        return Judge(self.classes, temperature, novelty, threshold, self.examples, self.labels)
 
     def answer(self, vectors: ArrayLike, names: Sequence[str] | None = None) -> Answers:
         """Classify rows (n, d), all at once. They must be finite, and none of them all zeros.
@@ -282,6 +289,9 @@ class Model:
         support, labels = tensors.pop("support"), tensors.pop("labels")
         settings = msgspec.structs.asdict(facts)
         settings["params"] = {key: tuple(v) if isinstance(v, list) else v for key, v in facts.params.items()}
+        if facts.method is None and "shrinkage" in facts.params:  # up to 0.3 the automatic methods were forms of MLL
+            settings["params"] = {k: v for k, v in settings["params"].items() if k in parameters(TRANSDUCTIVE)}
+            settings["temperatures"] = {k: v for k, v in facts.temperatures.items() if k in (INDUCTIVE, TRANSDUCTIVE)}
         try:
             return cls(support, labels, statistics=tensors, **settings)
         except InputError as error:

@@ -121,7 +121,7 @@ def fit(
     """Fit a model on labelled examples, and estimate its accuracy.
 
     The estimate is for single items. A transductive method needs the pile: its accuracy is estimated by `predict`, and
-    here that of `mll`, or of nearest class means, which the sentence names.
+    here that of its inductive form, or of nearest class means, which the sentence names.
 
     Args:
         support: Labelled examples: a folder with one sub-folder per class, a table (CSV, TSV, Parquet, JSONL) with
@@ -130,8 +130,8 @@ def fit(
         path_column: Column of a table that holds paths of images. Default: path, image, file or filename.
         text_column: Column of a table that holds texts. Default: text, sentence or title.
         encoder: What embeds images or texts: a name for `open_encoder`, or an encoder.
-        method: A name in `likelyshot.methods.METHODS`. Default: `mll_transductive` for piles of 20 items or more,
-            `mll` for smaller ones.
+        method: A name in `likelyshot.methods.METHODS`. Default: `likelihood_mixture` for piles of 20 items or
+            more, `likelihood` for smaller ones.
         params: Parameters of the method.
         reject: Share of items of known classes that may be rejected as unknown.
         base: Statistics of base classes, for methods that centre on them.

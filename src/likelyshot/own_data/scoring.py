@@ -18,12 +18,15 @@ from likelyshot.functional.scores import exponential_log_likelihood, exponential
 from likelyshot.machine import Progress, ordered_map
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import function_of, name_of, parameters_of
+from likelyshot.methods.likelihood_mixture import Mixture, fit_mixture, likelihood_mixture
 from likelyshot.methods.mll_transductive import check_parameters, class_sums, moved
 from likelyshot.own_data.rows import as_tensor, block_rows, blocks
 
 #: Goes through a pile once, block by block: rows and their scores.
 Pieces = Callable[[], Iterator[tuple[Tensor, Tensor]]]
 
+#: Rows of a pile that the likelihood mixture is fitted on. More hardly change its classes, and cost their square.
+FITTED = 4_000
 #: Memory that a method may take which needs the whole pile at once.
 WHOLE_PILE_BYTES = 2 * 2**30
 
@@ -42,14 +45,16 @@ def scores_of(
     n_ways: int,
     usable: NDArray[np.bool_] | None = None,
     rectified: bool = False,
+    seed: int = 0,
     progress: Progress | None = None,
 ) -> Pieces:
     """Return a function that goes through the usable rows of a pile with their scores, block by block, in order.
 
     What depends on the pile as a whole is computed here, once. Inductive methods and `mll_transductive` hold only a
-    few blocks in memory. The other transductive methods hold the whole pile and pairs of its rows: they are refused
-    where that would take more than `WHOLE_PILE_BYTES`. `support` is rectified already if `rectified`; the pile is
-    rectified block by block.
+    few blocks in memory. `likelihood_mixture` is fitted on at most `FITTED` rows, drawn at random by `seed`; if there
+    are more, all rows are then scored one by one by what was fitted. The other transductive methods hold the whole
+    pile and pairs of its rows: they are refused where that would take more than `WHOLE_PILE_BYTES`. `support` is
+    rectified already if `rectified`; the pile is rectified block by block.
     Shapes: support (s, d), labels (s,), vectors (n, d), usable (n,) -> blocks of (any, d) and (any, k).
 
     >>> from likelyshot.methods.mll import mll
@@ -66,6 +71,8 @@ def scores_of(
         )
         given = {key: params[key] for key in ("lambda_max", "normalise")}
         score: Callable[[Tensor], Tensor] = functools.partial(prototype_scores, prototypes=prototypes, **given)
+    elif function_of(method) is likelihood_mixture and _count(vectors, usable) > FITTED:
+        score = _fitted(method, support, labels, vectors, n_ways, usable, rectified, seed).scores
     elif not is_transductive(method):
         score = functools.partial(method, support, labels, n_ways=n_ways)
     else:
@@ -153,6 +160,28 @@ def prototype_scores(query: Tensor, prototypes: Tensor, *, lambda_max: float = 4
     return exponential_log_likelihood(query, exponential_rates(prototypes, lambda_max).to(query.dtype))
 
 
+def _count(vectors: NDArray[Any], usable: NDArray[np.bool_] | None) -> int:
+    return len(vectors) if usable is None else int(usable.sum())
+
+
+def _fitted(
+    method: Method,
+    support: Tensor,
+    labels: Tensor,
+    vectors: NDArray[Any],
+    n_ways: int,
+    usable: NDArray[np.bool_] | None,
+    rectified: bool,
+    seed: int,
+) -> Mixture:
+    """Fit the mixture on a sample of the pile."""
+    rows = np.arange(len(vectors)) if usable is None else np.flatnonzero(usable)
+    rows = np.sort(np.random.default_rng(seed).choice(rows, FITTED, replace=False))
+    sample = as_tensor(vectors[rows], rectified)
+    given = method.keywords if isinstance(method, functools.partial) else {}
+    return fit_mixture(support, labels, sample, n_ways=n_ways, **given)[0]
+
+
 def _at_once(
     method: Method, support: Tensor, labels: Tensor, vectors: NDArray[Any], n_ways: int, rectified: bool
 ) -> Pieces:
@@ -161,7 +190,7 @@ def _at_once(
     if wanted > WHOLE_PILE_BYTES:
         raise InputError(
             f"{name_of(method)} compares all {count:,} items of the pile with each other at once, which would take "
-            f"about {wanted / 2**30:.0f} GB: use mll_transductive, which takes piles of any size, or split the pile"
+            f"about {wanted / 2**30:.0f} GB: use likelihood_mixture, which takes piles of any size, or split the pile"
         )
     rows = as_tensor(vectors, rectified)
     with torch.no_grad():

@@ -16,16 +16,17 @@ from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
 from likelyshot.own_data.answers import encodable, json_lines
-from likelyshot.own_data.model import INDUCTIVE, TRANSDUCTIVE, Model
+from likelyshot.own_data.model import STAND_IN, TRANSDUCTIVE, Model
 from likelyshot.own_data.piles import Pile
 from likelyshot.own_data.rows import CachePlace, as_tensor, gather
 
 
 def stream_method(model: Model) -> str:
-    """Name the method for a stream, which has no pile: MLL stands in for its transductive form, others are refused."""
-    if model.method not in (None, TRANSDUCTIVE) and is_transductive(METHODS[model.method]):
-        raise InputError(f"{model.method} needs a whole pile, but a stream has none: give a folder or a table instead")
-    return INDUCTIVE if model.method in (None, TRANSDUCTIVE) else model.method
+    """Name the method for a stream, which has no pile: the inductive form of a transductive one, if it has any."""
+    name = model.method or TRANSDUCTIVE
+    if is_transductive(METHODS[name]) and name not in STAND_IN:
+        raise InputError(f"{name} needs a whole pile, but a stream has none: give a folder or a table instead")
+    return model.inductive
 
 
 def answer_stream(
