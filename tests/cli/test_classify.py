@@ -81,7 +81,9 @@ def test_classify_images(run, place):
     assert "Answers: 24 in out.csv; 1 is rejected as belonging to no class." in lines
     assert {"Classes: blue 12, red 11, rejected 1.", "Classes: red 12, blue 11, rejected 1."} & set(lines)
     assert any(
-        line.startswith("Method: likelihood_mixture (Likelihood mixture), chosen for a pile of 24 items; it learns from")
+        line.startswith(
+            "Method: likelihood_mixture (Likelihood mixture), chosen for a pile of 24 items; it learns from"
+        )
         for line in lines
     )
     assert any(line.startswith("Accuracy: expect 100 % of the answers to be right (95 % interval") for line in lines)
