@@ -4,8 +4,7 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
-from likelyshot.functional.normalise import l2_normalise
-from likelyshot.functional.scores import one_hot
+from likelyshot.functional.scores import l2_normalise, one_hot
 from likelyshot.methods.ridge import ridge
 from made_tasks import RAGGED, ragged
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.svm import LinearSVC
 
-from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.scores import l2_normalise
 from likelyshot.methods.svm import svm
 from made_tasks import RAGGED, ragged
 

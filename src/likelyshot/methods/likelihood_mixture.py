@@ -11,7 +11,7 @@ from torch import Tensor
 from likelyshot.functional.checks import check_count, check_non_negative, check_shape, prepare
 from likelyshot.functional.gram import join, mean_weights
 from likelyshot.functional.neighbours import nearest_neighbours
-from likelyshot.functional.normalise import l2_normalise
+from likelyshot.functional.scores import l2_normalise
 from likelyshot.functional.shares import class_shares
 from likelyshot.functional.sinkhorn import sinkhorn
 from likelyshot.functional.within import discounted_directions
