@@ -130,6 +130,7 @@ def classify(
         own_data.show_confusion(screen, result.expectation)
         tally = Tally(result.model.classes)
         write_answers(output, tally.through(result.chunks()), all_probabilities=all_probabilities)
+        own_data.show_near_duplicates(screen, result)
         extras, failed = own_data.write_extras(result, gallery, copy_to, link_to)
     own_data.show_problems(screen, [*result.problems, *failed])
     own_data.show_summary(screen, result, tally, output, extras, support)

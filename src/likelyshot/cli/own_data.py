@@ -332,6 +332,14 @@ def show_problems(screen: Console, problems: Sequence[Problem]) -> None:
             show(screen, f"  {line}", "yellow")
 
 
+def show_near_duplicates(screen: Console, result: Classification) -> None:
+    """Print which items look the same as others."""
+    from likelyshot.own_data.near_duplicates import describe
+
+    for sentence in describe(result.near_duplicates):
+        show(screen, sentence)
+
+
 def problem_facts(problems: Sequence[Problem]) -> list[dict[str, str]]:
     """Describe all problems for JSON."""
     from likelyshot.own_data.answers import encodable
@@ -377,5 +385,6 @@ def classification_facts(
         "words": result.words,
         "expectation": expectation_facts(result.expectation),
         "duplicates": [{"support": one, "query": other} for one, other in result.duplicates],
+        "near_duplicates": [near._asdict() for near in result.near_duplicates],
         "problems": problem_facts([*result.problems, *failed]),
     }

@@ -110,6 +110,7 @@ def predict(
                 print_lines(screen, json_lines(piece, all_probabilities=all_probabilities))
         else:
             write_answers(output, pieces, all_probabilities=all_probabilities)
+        own_data.show_near_duplicates(screen, result)
         extras, failed = own_data.write_extras(result, gallery, copy_to, link_to)
     own_data.show_problems(screen, [*result.problems, *failed])
     if len(result.items) > 1 or output is not None:

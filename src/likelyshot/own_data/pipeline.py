@@ -21,6 +21,7 @@ from likelyshot.own_data.answers import Answers, Judge, write_answers
 from likelyshot.own_data.folders import sort_into
 from likelyshot.own_data.gallery import MOST, write_gallery
 from likelyshot.own_data.model import TRANSDUCTIVE_FROM, Model, wants_rectified
+from likelyshot.own_data.near_duplicates import Near, near_duplicates
 from likelyshot.own_data.piles import Pile, only_in_pile, read_labelled, read_pile
 from likelyshot.own_data.rows import CachePlace, Rows, Stage, begin, gather, repeated, summary
 from likelyshot.own_data.scoring import Pieces, passes
@@ -301,6 +302,11 @@ class Classification:
             np.concatenate([chunk.novelty for chunk in chunks]),
             [text for chunk in chunks for text in chunk.texts or ()] if chunks[0].texts is not None else None,
         )
+
+    @cached_property
+    def near_duplicates(self) -> list[Near]:
+        """The items that look like a labelled example or like an earlier item of the pile."""
+        return near_duplicates(self.rows, self.labelled, self.model.encoder)
 
     def save(self, path: str | Path, *, all_probabilities: bool = False) -> Path:
         """Write a table of the answers: .csv, .parquet or .jsonl.
