@@ -29,4 +29,90 @@ def feat(dim: int, *, rank: int = 128, layer_norm: bool = True) -> dict[str, Ten
     return weights
 
 
-STARTS: dict[str, Start] = {"feat": feat}
+def siamese(dim: int, *, squared: bool = False) -> dict[str, Tensor]:
+    """Siamese: a weight for every feature, equal at the start."""
+    return {"square_scale" if squared else "scale": torch.full((dim,), math.log(math.e - 1))}
+
+
+def versa(dim: int, *, width: int = 128) -> dict[str, Tensor]:
+    """Versa: networks whose last layers start at zero, so that the class mean is the classifier."""
+    weights = {"into": normal(width, dim, deviation=dim**-0.5), "into_bias": torch.zeros(width)}
+    for part in ("mean", "spread"):
+        for layer in "12":
+            weights[f"{part}{layer}"] = normal(width, width, deviation=width**-0.5)
+            weights[f"{part}{layer}_bias"] = torch.zeros(width)
+        weights |= {f"{part}3": torch.zeros(width + 1, width), f"{part}3_bias": torch.zeros(width + 1)}
+    return weights
+
+
+def tpn(dim: int, *, width: int = 8) -> dict[str, Tensor]:
+    """TPN: a network that gives every sample the same length scale, 0.35, at the start."""
+    return {
+        "into": normal(width, dim, deviation=dim**-0.5),
+        "into_bias": torch.zeros(width),
+        "out": torch.zeros(1, width),
+        "out_bias": torch.tensor([math.log(math.exp(0.35) - 1)]),
+    }
+
+
+def sib(dim: int, *, ways: int = 5, width: int = 8) -> dict[str, Tensor]:
+    """SIB: a network of so many times `ways` hidden units that predicts no gradient at the start."""
+    hidden = width * ways
+    weights = {"scale": torch.ones(dim), "factor": torch.tensor([10.0])}
+    for layer, before in (("into", ways), ("middle", hidden)):
+        weights |= {layer: normal(hidden, before, deviation=before**-0.5), f"{layer}_bias": torch.zeros(hidden)}
+        weights |= {f"{layer}_norm": torch.ones(hidden), f"{layer}_norm_bias": torch.zeros(hidden)}
+    return weights | {"out": torch.zeros(ways, hidden), "out_bias": torch.zeros(ways)}
+
+
+def anil(dim: int, *, per_feature: bool = False) -> dict[str, Tensor]:
+    """ANIL: a rate of 1."""
+    return {"log_rate": torch.zeros(dim if per_feature else 1)}
+
+
+def lstm(name: str, before: int, width: int, deviation: float) -> dict[str, Tensor]:
+    """Draw the weights of an LSTM, gates in torch's order."""
+    return {
+        f"{name}_in": normal(4 * width, before, deviation=deviation),
+        f"{name}_state": normal(4 * width, width, deviation=deviation),
+        f"{name}_bias": torch.zeros(4 * width),
+    }
+
+
+def matching_fce(dim: int, *, width: int = 128) -> dict[str, Tensor]:
+    """Full context embeddings: a random projection, and LSTMs that say little at the start."""
+    weights = {"into": normal(width, dim, deviation=dim**-0.5), "log_factor": torch.tensor([math.log(10.0)])}
+    for name, before in (("forth", width), ("back", width), ("query", 2 * width)):
+        weights |= lstm(name, before, width, 0.1 * width**-0.5)
+    return weights
+
+
+def leo(dim: int, *, codes: int = 64) -> dict[str, Tensor]:
+    """LEO: codes that the decoder turns into a small change of the class means."""
+    weights = {"encoder": normal(codes, dim, deviation=dim**-0.5)}
+    weights |= {"relation1": normal(2 * codes, 2 * codes, deviation=codes**-0.5)}
+    weights |= {"relation2": normal(2 * codes, 2 * codes, deviation=codes**-0.5)}
+    weights |= {"relation3": normal(codes, 2 * codes, deviation=(2 * codes) ** -0.5)}
+    weights |= {"decoder": normal(dim, codes, deviation=0.01 * dim**-0.5)}
+    weights |= {"log_latent_rate": torch.zeros(codes), "log_rate": torch.full((dim,), math.log(1e-3))}
+    return weights | {"log_factor": torch.tensor([math.log(10.0)])}
+
+
+def meta_lstm(dim: int, *, width: int = 20) -> dict[str, Tensor]:
+    """Meta-LSTM: gates that make it gradient descent with a rate of 0.1 at the start."""
+    return {
+        "input": normal(4 * width, 4, deviation=0.1),
+        "state": normal(4 * width, width, deviation=0.1),
+        "bias": torch.zeros(4 * width),
+        "forget": normal(width + 2, deviation=0.01),
+        "forget_bias": torch.tensor([5.0]),
+        "admit": normal(width + 2, deviation=0.01),
+        "admit_bias": torch.tensor([-2.2]),
+        "start": torch.zeros(1, dim + 1),
+        "log_factor": torch.tensor([math.log(3.0)]),
+    }
+
+
+STARTS: dict[str, Start] = {
+    start.__name__: start for start in (feat, versa, siamese, matching_fce, tpn, sib, leo, anil, meta_lstm)
+}

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from likelyshot.methods.alpha_tim import alpha_tim
+from likelyshot.methods.anil import anil
 from likelyshot.methods.baseline import baseline
 from likelyshot.methods.baseline_pp import baseline_pp
 from likelyshot.methods.bavardage import bavardage
@@ -24,11 +25,14 @@ from likelyshot.methods.euclidean import euclidean
 from likelyshot.methods.facts import Facts, Variant
 from likelyshot.methods.feat import feat
 from likelyshot.methods.laplacianshot import laplacianshot
+from likelyshot.methods.leo import leo
 from likelyshot.methods.likelihood import likelihood
 from likelyshot.methods.likelihood_mixture import likelihood_mixture
 from likelyshot.methods.logistic import logistic
 from likelyshot.methods.lr_ici import lr_ici
 from likelyshot.methods.matching import matching
+from likelyshot.methods.matching_fce import matching_fce
+from likelyshot.methods.meta_lstm import meta_lstm
 from likelyshot.methods.mll import mll
 from likelyshot.methods.mll_transductive import mll_transductive
 from likelyshot.methods.paddle import paddle
@@ -36,9 +40,13 @@ from likelyshot.methods.protolp import protolp
 from likelyshot.methods.protonet import protonet
 from likelyshot.methods.pt_map import pt_map
 from likelyshot.methods.ridge import ridge
+from likelyshot.methods.siamese import siamese
+from likelyshot.methods.sib import sib
 from likelyshot.methods.simpleshot import simpleshot
 from likelyshot.methods.svm import svm
 from likelyshot.methods.tim import tim
+from likelyshot.methods.tpn import tpn
+from likelyshot.methods.versa import versa
 
 Method = Callable[..., Tensor]
 
@@ -62,6 +70,14 @@ FACTS: dict[Method, Facts] = {
     ridge: Facts("Ridge regression", "closed form", quick=True),
     svm: Facts("MetaOptNet's SVM", "trained"),
     feat: Facts("FEAT", "closed form"),
+    versa: Facts("Versa", "closed form"),
+    siamese: Facts("Siamese", "closed form"),
+    matching_fce: Facts("Matching, full contexts", "closed form"),
+    tpn: Facts("TPN"),
+    sib: Facts("SIB"),
+    leo: Facts("LEO", "trained"),
+    anil: Facts("ANIL", "trained"),
+    meta_lstm: Facts("Meta-LSTM", "trained"),
     entropy_min: Facts("Entropy-min, classifier only", published="Entropy-min", quick=True),
     tim: Facts("TIM-GD", published="TIM", temperature=0.17, slow=True),
     alpha_tim: Facts("alpha-TIM", temperature=0.17, slow=True),
