@@ -52,23 +52,59 @@ def make(probability: list[float], reject: list[bool] | None = None, novelty: li
     return Answers(names, ["x", "y"], np.stack([first, 1 - first], 1), np.array(reject), np.array(novelty or first))
 
 
+def sections(html: str) -> dict[str, str]:
+    return dict(re.findall(r'<section id="(\w+)">(.*?)</section>', html, re.DOTALL))
+
+
 def shown(html: str) -> dict[str, list[str]]:
     """The names of the cards in every section, in order."""
-    sections = re.findall(r'<section id="(\w+)">(.*?)</section>', html, re.DOTALL)
-    return {name: re.findall(r'title="([^"]*)"', body) for name, body in sections}
+    return {name: re.findall(r'title="([^"]*)"', body) for name, body in sections(html).items() if name != "settings"}
 
 
-def test_cards_are_sorted_by_certainty_and_the_rejected_by_novelty():
+def test_what_needs_a_look_comes_first_and_cards_are_sorted_by_certainty():
     answers = make(
-        [0.6, 0.9, 0.2, 0.7, 0.1, 0.99, 0.01],
+        [0.6, 0.95, 0.2, 0.7, 0.09, 0.99, 0.01],
         [False, False, False, False, False, True, True],
         [0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 3.0],
     )
-    assert shown(gallery_html(texts_of(7), answers)) == {
+    cards = shown(gallery_html(texts_of(7), answers))
+    assert list(cards) == ["rejected", "unsure", "c0", "c1"]
+    assert cards == {
+        "rejected": ["row 6", "row 5"],
+        "unsure": ["row 0", "row 3", "row 2"],
         "c0": ["row 1", "row 3", "row 0"],
         "c1": ["row 4", "row 2"],
-        "rejected": ["row 6", "row 5"],
     }
+
+
+def test_probabilities_are_said_in_words():
+    probabilities = np.array([[0.61, 0.29, 0.1], [0.999, 0.001, 0.0], [0.3, 0.2, 0.5], [0.9, 0.1, 0.0]])
+    names = [f"row {i}" for i in range(4)]
+    answers = Answers(names, ["ale", "tea", "gin"], probabilities, np.array([0, 0, 0, 1], bool), np.ones(4))
+    html = gallery_html(texts_of(4), answers)
+    told = {name: re.findall(r'<span class="sure">([^<]+)<', part) for name, part in sections(html).items()}
+    assert {name: [text.replace("\xa0", " ") for text in texts] for name, texts in told.items()} == {
+        "rejected": ["most like ale"],
+        "unsure": ["50 % gin; next: ale 30 %", "61 % ale; next: tea 29 %"],
+        "c0": ["over 99 % this class", "61 % this class; next: tea 29 %"],
+        "c2": ["50 % this class; next: ale 30 %"],
+    }
+
+
+def test_labelled_examples_are_at_the_head_of_their_class():
+    labelled = [Item(f"example {i}", "xy"[i % 2], text=f"like {i}") for i in range(40)]
+    html = gallery_html(texts_of(3), make([0.95, 0.96, 0.01]), labelled=labelled)
+    cards = shown(html)
+    assert cards["c0"] == [f"example {i}" for i in range(0, 16, 2)] + ["row 1", "row 0"]
+    assert cards["c1"] == [f"example {i}" for i in range(1, 16, 2)] + ["row 2"]
+
+
+def test_more_of_a_class_are_shown_on_request():
+    answers = make([0.95] * 70)
+    assert len(shown(gallery_html(texts_of(70), answers))["c0"]) == 60
+    assert len(shown(gallery_html(texts_of(70), answers, per_class=100))["c0"]) == 70
+    with pytest.raises(InputError, match="1 item per class or more, but got 0"):
+        gallery_html(texts_of(70), answers, per_class=0)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +132,7 @@ def test_a_page_stays_bounded_however_many_classes(monkeypatch):
         answers = Answers(names, [f"k{i}" for i in range(classes)], probabilities, reject, chance.random(n))
         html = gallery_html(texts_of(n), answers)
         cards = shown(html)
+        cards.pop("unsure", None)
         assert 0 < sum(map(len, cards.values())) <= 20
         assert len(cards) == len(set(answers.best[~reject].tolist())) + bool(rejected)
         assert ("None is shown" in html) == (classes == 40)
@@ -125,7 +162,7 @@ def test_a_class_that_nothing_was_taken_for_has_a_bar_but_no_section():
 @pytest.mark.parametrize("reject", [[True, True], [False, False]])
 def test_everything_or_nothing_can_be_rejected(reject):
     html = gallery_html(texts_of(2), make([0.9, 0.2], reject))
-    assert list(shown(html)) == (["rejected"] if reject[0] else ["c0", "c1"])
+    assert list(shown(html)) == (["rejected"] if reject[0] else ["unsure", "c0", "c1"])
 
 
 def test_a_pile_of_nothing_makes_a_page():
@@ -143,7 +180,7 @@ def test_thumbnails_are_small_upright_and_inside(tmp_path):
     html = gallery_html(items, make([0.9, 0.8, 0.7]), progress=told.append)
     pictures = re.findall(r'<img src="data:image/jpeg;base64,([^"]+)" width="(\d+)" height="(\d+)" alt=""', html)
     sizes = [Image.open(io.BytesIO(base64.b64decode(data))).size for data, _, _ in pictures]
-    assert sizes == [(160, 80), (4, 160), (8, 8)]
+    assert sizes == [(320, 160), (7, 320), (8, 8)]
     assert [(int(width), int(height)) for _, width, height in pictures] == sizes
     assert html.count('loading="lazy" decoding="async"') == 3
     assert sum(told) == 3
@@ -171,8 +208,8 @@ def test_names_are_text_everywhere(tmp_path):
     assert "img" not in tags
     assert not [name for _, attributes in read.tags for name in attributes if name.startswith("on") or name == "style"]
     assert (
-        sum(text.count(NASTY) for texts in read.texts.values() for text in texts) == 5
-    )  # note, bar, heading, text, command
+        sum(text.count(NASTY) for texts in read.texts.values() for text in texts) == 6
+    )  # note, bar, menu, heading, text, command
     assert [attributes["title"] for _, attributes in read.tags if "title" in attributes] == [NASTY] * 2
     assert "caf\\udce9" in path.read_text("utf-8")
 

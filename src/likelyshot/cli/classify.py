@@ -24,6 +24,7 @@ from likelyshot.cli.own_data import (
     OwnRectifyOption,
     OwnSeedOption,
     PathColumnOption,
+    PerClassOption,
     RejectOption,
     TextColumnOption,
 )
@@ -64,6 +65,7 @@ def classify(
     copy_to: CopyOption = None,
     link_to: LinkOption = None,
     gallery: GalleryOption = None,
+    gallery_per_class: PerClassOption = 60,
     label_column: LabelColumnOption = None,
     path_column: PathColumnOption = None,
     text_column: TextColumnOption = None,
@@ -131,7 +133,7 @@ def classify(
         tally = Tally(result.model.classes)
         write_answers(output, tally.through(result.chunks()), all_probabilities=all_probabilities)
         own_data.show_near_duplicates(screen, result)
-        extras, failed = own_data.write_extras(result, gallery, copy_to, link_to)
+        extras, failed = own_data.write_extras(result, gallery, copy_to, link_to, gallery_per_class)
     own_data.show_problems(screen, [*result.problems, *failed])
     own_data.show_summary(screen, result, tally, output, extras, support)
     if drawn is not None:

@@ -80,8 +80,9 @@ OwnRectifyOption = Annotated[
     bool, typer.Option("--rectify", help="Split vectors into [relu(x), relu(-x)] even if no value is negative.")
 ]
 GalleryOption = Annotated[
-    Path | None, typer.Option(help="Write a page with thumbnails by class, .html.", show_default=False)
+    Path | None, typer.Option(help="Write a page with pictures by class, .html.", show_default=False)
 ]
+PerClassOption = Annotated[int, typer.Option(min=1, help="How many items of a class the gallery shows.")]
 AllOption = Annotated[
     bool, typer.Option("--all-probabilities", help="Add a column to the table for the probability of every class.")
 ]
@@ -159,7 +160,7 @@ def check_outputs(
 
 
 def write_extras(
-    result: Classification, gallery: Path | None, copy_to: Path | None, link_to: Path | None
+    result: Classification, gallery: Path | None, copy_to: Path | None, link_to: Path | None, per_class: int
 ) -> tuple[dict[str, str], list[Problem]]:
     """Sort the images and write the page, if that was asked for; return what was done, and what could not be sorted."""
     problems: list[Problem] = []
@@ -170,7 +171,7 @@ def write_extras(
             problems += failed
             done["Links" if link else "Copies"] = f"{count:,} images by class in {folder}."
     if gallery is not None:
-        result.gallery(gallery, command=shlex.join(["likelyshot", *sys.argv[1:]]))
+        result.gallery(gallery, per_class=per_class, command=shlex.join(["likelyshot", *sys.argv[1:]]))
         done["Gallery"] = f"{gallery}; open it in a browser."
     return done, problems
 

@@ -21,6 +21,7 @@ from likelyshot.cli.own_data import (
     LinkOption,
     OwnDeviceOption,
     PathColumnOption,
+    PerClassOption,
     TextColumnOption,
 )
 from likelyshot.cli.shared import JsonOption, print_json, print_lines, running
@@ -56,6 +57,7 @@ def predict(
     copy_to: CopyOption = None,
     link_to: LinkOption = None,
     gallery: GalleryOption = None,
+    gallery_per_class: PerClassOption = 60,
     label_column: LabelColumnOption = None,
     path_column: PathColumnOption = None,
     text_column: TextColumnOption = None,
@@ -111,7 +113,7 @@ def predict(
         else:
             write_answers(output, pieces, all_probabilities=all_probabilities)
         own_data.show_near_duplicates(screen, result)
-        extras, failed = own_data.write_extras(result, gallery, copy_to, link_to)
+        extras, failed = own_data.write_extras(result, gallery, copy_to, link_to, gallery_per_class)
     own_data.show_problems(screen, [*result.problems, *failed])
     if len(result.items) > 1 or output is not None:
         own_data.show_summary(screen, result, tally, output, extras)

@@ -1,10 +1,10 @@
-"""A page that shows what each item was classified as: one HTML file with thumbnails or texts."""
+"""A page that shows what each item was classified as: one HTML file with pictures or texts."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,15 +19,19 @@ from likelyshot.machine import Progress, ordered_map
 from likelyshot.own_data.answers import Answers
 from likelyshot.report.html import render
 
-SIDE = 160  # pixels of the longer side of a thumbnail
+SIDE, FINE_SIDE = 160, 320  # pixels of the longer side of a picture; the finer ones on small pages
+FINE = 400  # pictures up to which a page has the finer ones
 QUALITY = 75  # of its JPEG: noise then takes 14 kB, a photograph about 5
 PER_CLASS = 60  # items that are shown of a class
 MOST = 2000  # items on a page, which thus stays below 40 MB
+UNSURE, DOUBTFUL = 24, 0.9  # how many of the least certain answers come first, and below which probability
+EXAMPLES = 8  # labelled examples at the head of a class
+LEAST = 0.005  # smaller probabilities are not worth a word
 TEXT = 400  # characters of a text that are shown
 
 
 class Picture(NamedTuple):
-    """A thumbnail: JPEG in base64, and its size in pixels."""
+    """A picture: JPEG in base64, and its size in pixels."""
 
     data: str
     width: int
@@ -35,21 +39,20 @@ class Picture(NamedTuple):
 
 
 class Card(NamedTuple):
-    """One item on the page: its text, its picture, or the problem that there is neither; and what it is taken for."""
+    """One item on the page: its text, its picture, or the problem that there is neither."""
 
     name: str
     file_name: str
-    certainty: str  # probability of the class of the group, or novelty if it is rejected
-    other: tuple[str, str] | None  # probability and name of the next class
     text: str | None
     picture: Picture | None
     problem: str
 
 
 class _Group(NamedTuple):
-    """The items of one class, or those rejected, and the rows of those that are shown, in order."""
+    """The items of one class, those rejected or the least certain ones, and the rows of those shown, in order."""
 
-    place: int | None  # of the class; None for the rejected
+    kind: str  # class, rejected or unsure
+    place: int  # of the class, otherwise -1
     total: int
     rows: list[int]
 
@@ -59,30 +62,40 @@ def write_gallery(
     items: Sequence[Item],
     answers: Answers,
     *,
+    labelled: Sequence[Item] = (),
+    per_class: int = PER_CLASS,
     command: str = "",
     notes: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Path:
-    """Write a page with the estimated class proportions and thumbnails, or texts, of every predicted class.
+    """Write a page with the estimated class proportions and pictures, or texts, of every predicted class.
 
-    At most 60 items are shown of each class, the most and the least certain, and 2,000 in all; the page says so. Those
-    rejected are shown apart. Names are shown as they are, never read as markup.
+    What needs a look comes first: items that are rejected, and the least certain answers of the whole pile. At most 60
+    items are shown of each class, the most and the least certain, and 2,000 in all; the page says so. Names are shown
+    as they are, never read as markup.
 
     Args:
         path: The HTML file.
         items: What was classified, one for each answer.
         answers: The probabilities of the items.
+        labelled: The labelled examples, a few of which are shown at the head of their class.
+        per_class: How many items are shown of a class. More than 60 make a larger page, of up to 10,000 items.
         command: The command line, for the end of the page.
         notes: Sentences for the top of the page.
-        progress: Called after each thumbnail.
+        progress: Called after each picture.
     """
-    return write_whole(path, gallery_html(items, answers, command=command, notes=notes, progress=progress))
+    page = gallery_html(
+        items, answers, labelled=labelled, per_class=per_class, command=command, notes=notes, progress=progress
+    )
+    return write_whole(path, page)
 
 
 def gallery_html(
     items: Sequence[Item],
     answers: Answers,
     *,
+    labelled: Sequence[Item] = (),
+    per_class: int | None = None,
     command: str = "",
     notes: Sequence[str] = (),
     progress: Progress | None = None,
@@ -90,11 +103,22 @@ def gallery_html(
     """Make the HTML of `write_gallery`, whose arguments these are."""
     if len(items) != len(answers):
         raise InputError(f"expected one item for every answer, got {len(items)} items and {len(answers)} answers")
+    per_class = PER_CLASS if per_class is None else per_class
+    if per_class < 1:
+        raise InputError(f"expected 1 item per class or more, but got {per_class}: try {PER_CLASS}")
     shares = answers.shares()
     order = np.argsort(-shares, kind="stable").tolist()
-    groups = _groups(answers, order)
-    counts = {group.place: group.total for group in groups}
-    cards = _cards(items, answers, [row for group in groups for row in group.rows], progress)
+    groups = _groups(answers, order, per_class)
+    counts = {group.place: group.total for group in groups if group.kind == "class"}
+    rejected = next((group.total for group in groups if group.kind == "rejected"), 0)
+    rows = list(dict.fromkeys(row for group in groups for row in group.rows))
+    side = FINE_SIDE if len(rows) <= FINE else SIDE
+    cards = dict(zip(rows, _cards([items[row] for row in rows], side, progress), strict=True))
+    examples = _examples(labelled, answers.classes)
+    heads = {name: list(_cards(some, SIDE, None)) for name, some in examples.items()}
+    shown = [_shown(group, answers, shares, cards) for group in groups]
+    for group in shown:
+        group["examples"] = heads.get(group["title"], []) if group["kind"] == "class" else []
     return render(
         "gallery",
         scripts=["gallery.js"],
@@ -112,29 +136,46 @@ def gallery_html(
             }
             for place in order
         ],
-        rejected=counts.get(None, 0),
-        groups=[_shown(group, answers.classes, shares, cards) for group in groups],
+        rejected=rejected,
+        groups=shown,
     )
 
 
-def _groups(answers: Answers, order: Sequence[int]) -> list[_Group]:
-    """List the classes that were predicted, the largest share first, then the rejected; each with what is shown."""
+def _groups(answers: Answers, order: Sequence[int], per_class: int) -> list[_Group]:
+    """List what needs a look, then the classes that were predicted, the largest first; each with what is shown."""
     reject = np.asarray(answers.reject, dtype=bool)
     counts = np.bincount(answers.best[~reject], minlength=len(answers.classes))
     filled = [place for place in order if counts[place]]
-    per_class = min(PER_CLASS, max(1, MOST // (len(filled) + 1)))
-    left = MOST - per_class * bool(reject.any())
+    most = MOST if per_class <= PER_CLASS else 5 * MOST
+    per_class = min(per_class, max(1, most // (len(filled) + 1)))
+    left = most - per_class * bool(reject.any())
     probability = answers.probability
     groups = []
-    for place in filled:
-        rows = np.flatnonzero((answers.best == place) & ~reject)
-        shown = _ends(rows, probability[rows], min(per_class, left))
-        left -= len(shown)
-        groups.append(_Group(place, len(rows), shown))
     if reject.any():
         rows = np.flatnonzero(reject)
-        groups.append(_Group(None, len(rows), _ends(rows, answers.novelty[rows], per_class)))
-    return groups
+        groups.append(_Group("rejected", -1, len(rows), _ends(rows, answers.novelty[rows], per_class)))
+    classes = []
+    for place in filled:
+        rows = np.flatnonzero((answers.best == place) & ~reject)
+        chosen = _ends(rows, probability[rows], min(per_class, left))
+        left -= len(chosen)
+        classes.append(_Group("class", place, len(rows), chosen))
+    doubtful = np.flatnonzero(~reject & (probability < DOUBTFUL))
+    unsure = doubtful[np.argsort(probability[doubtful], kind="stable")][: min(UNSURE, left)].tolist()
+    if unsure and len(filled) > 1:
+        groups.append(_Group("unsure", -1, len(doubtful), unsure))
+    return groups + classes
+
+
+def _examples(labelled: Sequence[Item], classes: Sequence[str]) -> dict[str, list[Item]]:
+    """Choose the first labelled examples of every class, as many as there is room for on the page."""
+    most = min(EXAMPLES, MOST // (2 * max(1, len(classes))))
+    chosen: dict[str, list[Item]] = {name: [] for name in classes}
+    for item in labelled:
+        some = chosen.get(str(item.label))
+        if some is not None and len(some) < most and (item.path is not None or item.text is not None):
+            some.append(item)
+    return chosen
 
 
 def _ends(rows: NDArray[np.intp], keys: NDArray[Any], most: int) -> list[int]:
@@ -144,7 +185,8 @@ def _ends(rows: NDArray[np.intp], keys: NDArray[Any], most: int) -> list[int]:
 
 
 def _summary(answers: Answers, groups: Sequence[_Group]) -> str:
-    rejected, shown = int(np.sum(answers.reject)), sum(len(group.rows) for group in groups)
+    rejected = int(np.sum(answers.reject))
+    shown = sum(len(group.rows) for group in groups if group.kind != "unsure")
     which = "All are shown" if shown == len(answers) else f"{shown:,} are shown: the most and the least certain of each"
     return (
         f"{_count(len(answers), 'item')} in {_count(len(answers.classes), 'class', 'classes')}; {rejected:,} "
@@ -152,65 +194,73 @@ def _summary(answers: Answers, groups: Sequence[_Group]) -> str:
     )
 
 
-def _shown(
-    group: _Group, classes: Sequence[str], shares: NDArray[np.float64], cards: dict[int, Card]
-) -> dict[str, Any]:
+def _shown(group: _Group, answers: Answers, shares: NDArray[np.float64], cards: dict[int, Card]) -> dict[str, Any]:
     """Describe a group for the template."""
     half = len(group.rows) // 2
-    first, last = ("strangest", "least strange") if group.place is None else ("most certain", "least certain")
+    first, last = ("strangest", "least strange") if group.kind == "rejected" else ("most certain", "least certain")
     shown = ""
     if not group.rows:
-        shown = f"None is shown, because the page shows at most {MOST:,} items."
-    elif len(group.rows) < group.total:
+        shown = "None is shown, because the page is full."
+    elif len(group.rows) < group.total and group.kind != "unsure":
         shown = f"Shown: the {len(group.rows) - half:,} {first}" + (f" and the {half:,} {last}." if half else ".")
-    found = {"shown": shown, "cards": [cards[row] for row in group.rows]}
-    if group.place is None:
-        facts = f"{_count(group.total, 'item')}, the strangest first"
-        return found | {"id": "rejected", "title": "Rejected", "facts": facts, "turns": False}
+    found = {
+        "kind": group.kind,
+        "shown": shown,
+        "cards": [(cards[row], _certainty(group.kind, answers, row)) for row in group.rows],
+    }
+    if group.kind == "rejected":
+        facts = f"{_count(group.total, 'item')} that look like none of the classes, the strangest first"
+        return found | {"id": "rejected", "title": "Rejected", "facts": facts}
+    if group.kind == "unsure":
+        facts = f"{_count(group.total, 'answer')} below {_percent(DOUBTFUL, 0)}; the {len(group.rows)} least certain"
+        return found | {"id": "unsure", "title": "Least certain", "facts": facts}
     facts = f"{_count(group.total, 'item')}, estimated share {_percent(shares[group.place])}"
-    return found | {"id": f"c{group.place}", "title": classes[group.place], "facts": facts, "turns": True}
+    return found | {"id": f"c{group.place}", "title": answers.classes[group.place], "facts": facts}
 
 
-def _cards(items: Sequence[Item], answers: Answers, rows: Sequence[int], progress: Progress | None) -> dict[int, Card]:
-    """Make the cards of these rows, in threads, since decoding images releases the interpreter."""
-    cards = {}
-    for row, card in zip(rows, ordered_map(lambda row: _card(items[row], answers, row), rows), strict=True):
-        cards[row] = card
+def _certainty(kind: str, answers: Answers, row: int) -> str:
+    """Say how probable the class is, and which is next, in words for this kind of group."""
+    values = answers.probabilities[row]
+    best, *rest = np.argsort(-values, kind="stable")[:2].tolist()
+    if kind == "rejected":
+        return f"most like {answers.classes[best]}"
+    name = "this class" if kind == "class" else answers.classes[best]
+    other = rest and values[rest[0]] >= LEAST and f"; next: {answers.classes[rest[0]]} {_percent(values[rest[0]], 0)}"
+    share = _percent(values[best], 0) if values[best] < 1 - LEAST else f"over {_percent(0.99, 0)}"
+    return f"{share} {name}{other or ''}"
+
+
+def _cards(items: Sequence[Item], side: int, progress: Progress | None) -> Iterator[Card]:
+    """Make cards, in threads, since decoding images releases the interpreter."""
+    for card in ordered_map(lambda item: _card(item, side), items):
+        yield card
         if progress is not None:
             progress(1)
-    return cards
 
 
-def _card(item: Item, answers: Answers, row: int) -> Card:
-    values = answers.probabilities[row]
-    best = np.argsort(-values, kind="stable")[:2].tolist()
-    likely = [(_percent(values[place]), answers.classes[place]) for place in best]
-    if answers.reject[row]:
-        likely.insert(0, (f"novelty {answers.novelty[row]:.3g}", ""))
-    certainty, other = likely[0][0], likely[1] if len(likely) > 1 else None
+def _card(item: Item, side: int) -> Card:
     text = picture = None
     problem = "no picture, only an embedding"
     if item.text is not None:
         text = item.text[:TEXT] + ("…" if len(item.text) > TEXT else "")
     elif item.path is not None:
         try:
-            picture = _thumbnail(item.path, item.name)
+            picture = _thumbnail(item.path, item.name, side)
         except ImageError as error:
             problem = error.kind
-    name = answers.names[row]
-    return Card(name, Path(name).name or name, certainty, other, text, picture, problem)
+    return Card(item.name, Path(item.name).name or item.name, text, picture, problem)
 
 
-def _thumbnail(path: Path, name: str) -> Picture:
-    image = read_image(path, name, side=SIDE // 2)
-    image.thumbnail((SIDE, SIDE))
+def _thumbnail(path: Path, name: str, side: int) -> Picture:
+    image = read_image(path, name, side=side // 2)
+    image.thumbnail((side, side))
     packed = io.BytesIO()
     image.save(packed, "JPEG", quality=QUALITY, optimize=True)
     return Picture(base64.b64encode(packed.getvalue()).decode(), image.width, image.height)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
+def _percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
 def _count(number: int, one: str, more: str = "") -> str:

@@ -19,7 +19,7 @@ from likelyshot.errors import InputError
 from likelyshot.methods.binding import Params
 from likelyshot.own_data.answers import Answers, Judge, write_answers
 from likelyshot.own_data.folders import sort_into
-from likelyshot.own_data.gallery import MOST, write_gallery
+from likelyshot.own_data.gallery import MOST, PER_CLASS, write_gallery
 from likelyshot.own_data.model import TRANSDUCTIVE_FROM, Model, wants_rectified
 from likelyshot.own_data.near_duplicates import Near, near_duplicates
 from likelyshot.own_data.piles import Pile, only_in_pile, read_labelled, read_pile
@@ -317,11 +317,27 @@ class Classification:
         """
         return write_answers(path, self.chunks(), all_probabilities=all_probabilities)
 
-    def gallery(self, path: str | Path, *, command: str = "") -> Path:
-        """Write a page of thumbnails, or texts, by predicted class."""
+    def gallery(self, path: str | Path, *, per_class: int | None = None, command: str = "") -> Path:
+        """Write a page of pictures, or texts, by predicted class.
+
+        Args:
+            path: The HTML file.
+            per_class: How many items are shown of a class. Default: 60.
+            command: The command line, for the end of the page.
+        """
+        per_class = PER_CLASS if per_class is None else per_class
         progress = begin(self.stage, "thumbnails", min(len(self.items), MOST))
         notes = [*self.words, *(f"Left out: {line}" for line in summary(self.problems))]
-        return write_gallery(path, self.items, self.answers, command=command, notes=notes, progress=progress)
+        return write_gallery(
+            path,
+            self.items,
+            self.answers,
+            labelled=() if self.labelled is None else self.labelled.items,
+            per_class=per_class,
+            command=command,
+            notes=notes,
+            progress=progress,
+        )
 
     def sort(self, folder: str | Path, *, link: bool = False) -> tuple[int, list[Problem]]:
         """Copy the images into a folder per class, or link them there.

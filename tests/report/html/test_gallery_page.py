@@ -55,11 +55,11 @@ def test_the_order_turns_by_keyboard_and_the_rejected_stay(open_page, page):
         return tab.evaluate(f"[...document.querySelectorAll('{section} .name')].map(name => name.title)")
 
     def pressed():
-        return tab.evaluate("[...document.querySelectorAll('button')].map(button => button.ariaPressed)")
+        return tab.evaluate("[...document.querySelectorAll('.order button')].map(button => button.ariaPressed)")
 
     certain, rejected = names("#c0"), names("#rejected")
     assert (len(certain), len(rejected), pressed()) == (12, 2, ["true", "false"])
-    for _ in range(20):
+    for _ in range(60):
         tab.keyboard.press("Tab")
         if tab.evaluate("document.activeElement.value === 'least'"):
             break
@@ -70,3 +70,30 @@ def test_the_order_turns_by_keyboard_and_the_rejected_stay(open_page, page):
     tab.get_by_role("button", name="Most certain first").click()
     assert (names("#c0"), pressed()) == (certain, ["true", "false"])
     assert names("#rejected") == rejected
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_card_enlarges_and_gives_its_path(open_page, page, width):
+    tab = open_page(page, width)
+    card = tab.locator("#c0 .card").first
+    card.locator(".open").click()
+    large = tab.locator("#large")
+    assert large.is_visible()
+    assert large.locator(".path").text_content() == card.locator(".name").get_attribute("title")
+    assert large.locator("img").get_attribute("src") == card.locator("img").get_attribute("src")
+    assert large.locator(".sure").text_content() == card.locator(".sure").text_content()
+    tab.get_by_role("button", name="Copy the path").click()
+    tab.wait_for_function("document.querySelector('#large [role=status]').textContent !== ''")
+    tab.keyboard.press("Escape")
+    assert not large.is_visible()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_menu_of_classes_stays(open_page, page, width):
+    tab = open_page(page, width)
+    tab.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+    top = tab.evaluate("document.querySelector('.menu').getBoundingClientRect().top")
+    bottom = tab.evaluate("document.querySelector('main').getBoundingClientRect().bottom")
+    assert top == 0 or bottom < 200
+    links = tab.locator(".menu nav a").evaluate_all("links => links.map(link => link.hash)")
+    assert links == ["#rejected", "#c0"]

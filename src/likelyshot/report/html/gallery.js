@@ -1,4 +1,4 @@
-// Turns the order of every list of cards; the cards themselves are in the page already.
+// Turns the order of every list of cards, and enlarges pictures; the cards themselves are in the page already.
 const order = document.querySelector(".order");
 const buttons = [...order.querySelectorAll("button")];
 let least = false;
@@ -12,4 +12,31 @@ for (const button of buttons) {
   });
 }
 order.hidden = false;
+
+const large = document.getElementById("large");
+const path = large.querySelector(".path");
+const said = large.querySelector("[role=status]");
+
+document.addEventListener("click", (event) => {
+  const card = event.target.closest(".open")?.closest(".card");
+  if (!card) return;
+  large.querySelector(".picture").replaceChildren(card.querySelector("img").cloneNode());
+  path.textContent = card.querySelector(".name").title;
+  large.querySelector(".sure").textContent = card.querySelector(".sure")?.textContent ?? "labelled example";
+  said.textContent = "";
+  large.showModal();
+});
+large.addEventListener("click", (event) => {
+  if (event.target === large) large.close(); // beside the picture
+});
+document.getElementById("close").addEventListener("click", () => large.close());
+document.getElementById("copy").addEventListener("click", async () => {
+  try {
+    await navigator.clipboard.writeText(path.textContent);
+    said.textContent = "Copied.";
+  } catch {
+    window.getSelection().selectAllChildren(path); // without permission, the reader copies it
+    said.textContent = "Selected: press Ctrl+C.";
+  }
+});
 document.documentElement.dataset.drawn = "true";
