@@ -1,0 +1,350 @@
+"""The labelling page in a browser: labelled by keyboard and mouse, reloaded, killed, opened twice, and on a phone."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+import likelyshot
+from painted import COLOURS, LETTERS, paint
+
+NASTY = "<img src=x onerror=alert(1)>.png"
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    with sync_playwright() as playwright:
+        # root, as in a container, has no sandbox; the pages are our own
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_tab(chromium):
+    """A function that opens an address and waits for the first screen. Errors and dialogs fail the test."""
+    complaints, contexts = [], []
+
+    def open_one(address, width=1200, dark=False, context=None):
+        if context is None:
+            context = chromium.new_context(
+                viewport={"width": width, "height": 900},
+                is_mobile=width < 500,
+                has_touch=width < 500,
+                color_scheme="dark" if dark else "light",
+            )
+            context.set_default_timeout(60_000)
+            contexts.append(context)
+        tab = context.new_page()
+        tab.on("pageerror", lambda error: complaints.append(f"exception: {error}"))
+        tab.on("dialog", lambda found: (complaints.append(f"dialog: {found.message}"), found.dismiss()))
+        tab.on("console", lambda m: complaints.append(m.text) if "Content Security Policy" in m.text else None)
+        tab.on(
+            "request",
+            lambda r: complaints.append(f"request: {r.url}") if not r.url.startswith("http://127.0.0.1:") else None,
+        )
+        tab.goto(address)
+        wait_screen(tab, 1)
+        return tab
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def wait_screen(tab, least):
+    expect(tab.locator("html")).to_have_attribute("data-screen", re.compile(f"^[{least}-9]$"), timeout=60_000)
+
+
+def labels_of(client):
+    things, values = client.server.desk.things, client.server.desk.labels.values
+    return {things.numbers[key]: value.name for key, value in values.items() if value.kind == "label"}
+
+
+def current(tab):
+    return int(tab.evaluate("document.querySelector('.card.current').dataset.number"))
+
+
+def colour(tab, number):
+    return tab.locator(f".card[data-number='{number}']").get_attribute("aria-label").split("/")[-1].split()[0]
+
+
+def digit(tab):
+    """Press the digit of the colour of the current item, and give the item."""
+    number = current(tab)
+    tab.keyboard.press(str(1 + list(COLOURS).index(colour(tab, number))))
+    return number
+
+
+def test_label_by_keyboard_undo_redo_and_a_round(serve, place, open_tab):
+    client = serve(place / "pile", classes=list(COLOURS))
+    tab = open_tab(client.server.address)
+    assert tab.locator(".card").count() == 24
+    done = {number: colour(tab, number) for number in [digit(tab) for _ in range(6)]}
+    expect(tab.locator("#counts")).to_contain_text("6 of 30 labelled")
+    assert labels_of(client) == done
+    last = list(done)[-1]
+    tab.keyboard.press("u")
+    expect(tab.locator("#counts")).to_contain_text("5 of 30 labelled")
+    assert last not in labels_of(client)
+    for _ in range(3):
+        tab.keyboard.press("u")
+    expect(tab.locator("#counts")).to_contain_text("2 of 30 labelled")
+    for _ in range(4):
+        tab.keyboard.press("r")
+    expect(tab.locator("#counts")).to_contain_text("6 of 30 labelled")
+    assert labels_of(client) == done
+    expect(tab.locator("#expected")).to_contain_text("Expected accuracy on the whole pile now:")
+    tab.keyboard.press("g")
+    wait_screen(tab, 2)
+    expect(tab.locator("h2", has_text="Are these all").first).to_be_visible()
+    group = tab.locator("section").first
+    first = int(group.locator(".card").first.get_attribute("data-number"))
+    name = group.locator("h2").inner_text().split("Are these all ")[1].split("?")[0]
+    group.locator(".card").first.click()  # struck off
+    expect(group.locator(".card").first).to_have_attribute("aria-selected", "false")
+    rest = [int(card.get_attribute("data-number")) for card in group.locator(".card").all()][1:]
+    tab.keyboard.press("Enter")
+    expect(group.locator(".card").nth(1)).to_have_class("card labelled")
+    expect(tab.locator("#undo")).to_be_enabled()
+    expect(tab.locator("#counts")).to_contain_text(f"{6 + len(rest)} of 30 labelled")
+    found = labels_of(client)
+    assert all(found[number] == name for number in rest)
+    assert first not in found
+    assert client.server.desk.labels.values[client.server.desk.things.keys[first]].kind == "not"
+
+
+def test_new_classes_none_skip_and_several_at_once(serve, place, open_tab):
+    client = serve(place / "pile")
+    tab = open_tab(client.server.address)
+    expect(tab.locator("#classes")).to_contain_text("No class yet")
+    one = current(tab)
+    tab.keyboard.press("c")
+    tab.keyboard.type("kingfisher")
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#classes button")).to_have_text("1 kingfisher 1")
+    two = current(tab)
+    assert two != one
+    tab.locator(".card.current").focus()
+    tab.keyboard.press("n")
+    expect(tab.locator("#counts")).to_contain_text("1 of no class")
+    tab.keyboard.press("s")
+    expect(tab.locator("#counts")).to_contain_text("1 skipped")
+    cards = tab.locator(".card:not(.labelled)")
+    chosen = [int(cards.nth(place).get_attribute("data-number")) for place in (5, 6, 8)]
+    for number in chosen:
+        tab.locator(f".card[data-number='{number}']").click()
+    tab.locator("#classes button").first.click()
+    expect(tab.locator("#counts")).to_contain_text("4 of 30 labelled")
+    assert set(labels_of(client)) == {one, *chosen}
+    tab.keyboard.press("u")  # one click, one undo
+    expect(tab.locator("#counts")).to_contain_text("1 of 30 labelled")
+    tab.keyboard.press("?")
+    expect(tab.locator("#help")).to_be_visible()
+    tab.keyboard.press("u")
+    tab.keyboard.press("Escape")
+    expect(tab.locator("#help")).to_be_hidden()
+    expect(tab.locator("#counts")).to_contain_text("1 of 30 labelled")
+
+
+def test_reloaded_and_in_two_tabs_the_labels_are_the_same(serve, place, open_tab):
+    client = serve(place / "pile", classes=list(COLOURS))
+    one = open_tab(client.server.address)
+    two = open_tab(client.server.address, context=one.context)
+    digit(one)
+    digit(one)
+    expect(two.locator("#counts")).to_contain_text("2 of 30 labelled")
+    digit(two)
+    expect(one.locator("#counts")).to_contain_text("3 of 30 labelled")
+    one.keyboard.press("u")  # takes back the click of the other tab
+    expect(two.locator("#counts")).to_contain_text("2 of 30 labelled")
+    one.reload()
+    wait_screen(one, 1)
+    expect(one.locator("#counts")).to_contain_text("2 of 30 labelled")
+    assert len(labels_of(client)) == 2
+
+
+SERVER = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+from painted import ENCODER
+import likelyshot
+page = likelyshot.label(sys.argv[3], classes=["blue", "green", "red"], encoder=ENCODER, cache=None, browser=False,
+                        output=sys.argv[4], port=int(sys.argv[5]))
+page.desk  # keep
+import likelyshot.labelling.server as server
+print(page.address, flush=True)
+page.wait()
+"""
+
+
+def test_killed_and_started_again_it_goes_on(place, open_tab):
+    src, tests = Path(likelyshot.__file__).parent.parent, Path(__file__).parent.parent
+    output = place / "labels.csv"
+
+    def start():
+        process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, *map(os.fspath, (src, tests, place / "pile", output)), "0"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return process, process.stdout.readline().strip()
+
+    process, address = start()
+    try:
+        tab = open_tab(address)
+        done = {number: colour(tab, number) for number in [digit(tab) for _ in range(4)]}
+        expect(tab.locator("#counts")).to_contain_text("4 of 30 labelled")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        tab.keyboard.press("1")
+        expect(tab.locator("#banner")).to_contain_text("1 click is not saved yet")
+        process, address = start()
+        again = open_tab(address)
+        expect(again.locator("#counts")).to_contain_text("4 of 30 labelled")
+        assert len(output.read_text().splitlines()) == 1 + len(done)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_on_a_phone_nothing_is_wider_than_the_screen(serve, place, open_tab, dark):
+    client = serve(place / "pile", classes=[*COLOURS, "a class with a name that goes on and on" * 3])
+    tab = open_tab(client.server.address, width=375, dark=dark)
+    assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    tab.locator(".card").nth(2).tap()
+    tab.locator("#classes button").first.tap()
+    expect(tab.locator("#counts")).to_contain_text("1 of 30 labelled")
+    light = tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert light is not dark
+
+
+def test_hostile_names_and_texts_are_shown_as_they_are(serve, tmp_path, open_tab):
+    paint(tmp_path / "pile" / NASTY, "red", 1)
+    paint(tmp_path / "pile" / "plain.png", "blue", 2)
+    client = serve(tmp_path / "pile", classes=["</script><script>alert(1)</script>"])
+    tab = open_tab(client.server.address)
+    expect(tab.locator(".name", has_text=NASTY)).to_be_visible()
+    tab.keyboard.press("1")
+    tab.keyboard.press("v")
+    expect(tab.locator("#large")).to_be_visible()
+    assert tab.locator("script").count() == 1
+
+
+def test_texts(serve, tmp_path, open_tab):
+    rows = [f"{number},{word} & <b>{word}</b> {number}" for number in range(30) for word in ("apple", "zoo")]
+    (tmp_path / "texts.csv").write_text("id,text\n" + "\n".join(rows) + "\n")
+    client = serve(tmp_path / "texts.csv", encoder=LETTERS, classes=["fruit", "animals"])
+    tab = open_tab(client.server.address)
+    expect(tab.locator(".card .text").first).to_contain_text("<b>")
+    tab.keyboard.press("1")
+    expect(tab.locator("#counts")).to_contain_text("1 of 60 labelled")
+    assert (tmp_path / "labels.csv").read_text().splitlines()[0] == "name,text,label"
+
+
+def test_a_picture_that_cannot_be_read_says_why(serve, place, open_tab):
+    client = serve(place / "pile", classes=["x"])
+    for file in (place / "pile").iterdir():
+        file.unlink()
+    tab = open_tab(client.server.address)
+    expect(tab.locator(".card .none").first).to_have_text("missing file")
+    tab.keyboard.press("1")
+    expect(tab.locator("#counts")).to_contain_text("1 of 30 labelled")
+
+
+def test_a_click_that_cannot_be_saved_is_taken_back_on_the_page(serve, place, open_tab, monkeypatch):
+    client = serve(place / "pile", classes=["x"])
+    tab = open_tab(client.server.address)
+
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    real = os.fsync
+    monkeypatch.setattr("likelyshot.labelling.journal.os.fsync", full)
+    number = current(tab)
+    tab.keyboard.press("1")
+    expect(tab.locator("#banner")).to_contain_text("No space left on device")
+    expect(tab.locator(f".card[data-number='{number}']")).not_to_have_class("labelled")
+    monkeypatch.setattr("likelyshot.labelling.journal.os.fsync", real)
+    tab.locator(f".card[data-number='{number}']").click()
+    tab.keyboard.press("1")
+    expect(tab.locator("#counts")).to_contain_text("1 of 30 labelled")
+    expect(tab.locator("#banner")).to_be_hidden()
+
+
+def test_a_hundred_thousand_items_scroll_with_few_in_the_page(serve, tmp_path, open_tab):
+    chance = np.random.default_rng(0)
+    np.save(tmp_path / "pile.npy", chance.random((100_000, 4), dtype=np.float32) + 0.1)
+    client = serve(tmp_path / "pile.npy", classes=["x", "y"])
+    tab = open_tab(client.server.address)
+    assert tab.locator(".card").count() == 24
+    tab.get_by_role("button", name="All items").click()
+    expect(tab.locator("#found")).to_have_text("100,000 items")
+    slowest = tab.evaluate(
+        """async () => {
+            const height = document.documentElement.scrollHeight;
+            let slowest = 0, before = performance.now(), most = 0;
+            for (let step = 0; step < 60; step++) {
+                scrollTo(0, height * step / 60);
+                await new Promise(done => requestAnimationFrame(done));
+                const now = performance.now();
+                slowest = Math.max(slowest, now - before);
+                before = now;
+                most = Math.max(most, document.querySelectorAll('#list .card').length);
+            }
+            return [slowest, most];
+        }"""
+    )
+    assert slowest[1] < 300
+    assert slowest[0] < 1000  # milliseconds of a frame, on a busy machine
+    tab.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    expect(tab.locator("#list .card", has_text="row 100000")).to_be_visible()
+    tab.locator("#list .card", has_text="row 99999").click()
+    tab.keyboard.press("2")
+    expect(tab.locator("#counts")).to_contain_text("1 of 100,000 labelled")
+    assert labels_of(client) == {99_998: "y"}
+    tab.locator("#search").fill("row 4242")
+    expect(tab.locator("#found")).to_have_text("11 items")
+
+
+def test_a_pile_of_one_item_and_one_class_only(serve, tmp_path, open_tab):
+    paint(tmp_path / "pile" / "only.png", "red", 1)
+    client = serve(tmp_path / "pile", classes=["red"])
+    tab = open_tab(client.server.address)
+    expect(tab.locator("#expected")).to_contain_text("Label items of two classes")
+    tab.keyboard.press("1")
+    expect(tab.locator("#screen")).to_contain_text("Nothing is left to label")
+    expect(tab.locator("#expected")).to_contain_text("one more class")
+    assert labels_of(client) == {0: "red"}
+
+
+def test_exports_and_accepted_predictions_from_the_page(serve, place, open_tab):
+    client = serve(place / "pile", classes=list(COLOURS))
+    tab = open_tab(client.server.address)
+    for _ in range(9):
+        digit(tab)
+    expect(tab.locator("#counts")).to_contain_text("9 of 30 labelled")
+    tab.get_by_role("button", name="Export").click()
+    tab.get_by_role("button", name="Hugging Face").click()
+    expect(tab.locator("#done")).to_contain_text("metadata.csv has 9 rows")
+    tab.locator("#above").fill("60")
+    tab.get_by_role("button", name="Write predictions").click()
+    expect(tab.locator("#done")).to_contain_text("apart from your labels")
+    assert len((place / "labels.csv").read_text().splitlines()) == 10
+    assert (place / "labels.predicted.csv").exists()
