@@ -20,7 +20,9 @@ from likelyshot.own_data.scoring import passes
 
 #: Items that a transductive method which compares all of them with each other gets at once. A larger pile is
 #: classified in random blocks of this size: ten thousand items at once would take half a minute.
-BLOCK = 1500
+BLOCK = 1000
+#: Items that show what is usual in the pile, and that held-out examples are mixed with.
+SAMPLE = 2000
 #: Labelled examples that a round learns from, at most; of each class as many as of the others, if it has them.
 MOST_EXAMPLES = 600
 #: Rounds that the growth of the accuracy is judged by, at least.
@@ -117,7 +119,10 @@ def answer_in_blocks(model: Model, vectors: NDArray[Any]) -> tuple[Answers, Held
         vectors: What is classified, finite and not all zeros.
     """
     name = model.method_for(len(vectors))
-    sample = model.sample(vectors) if len(vectors) else None
+    some = vectors
+    if len(vectors) > SAMPLE:
+        some = vectors[np.sort(np.random.default_rng(model.seed).choice(len(vectors), SAMPLE, replace=False))]
+    sample = model.sample(some) if len(some) else None
     held = model.held_out(name, sample)
     judge = model.judge(name, sample, held)
     whole = is_transductive(model.bound(name)) and not passes(model.bound(name))

@@ -23,8 +23,10 @@ from likelyshot.own_data.rows import CachePlace, gather, scan
 SAMPLE = 4000
 #: Rounds of k-means for it.
 ROUNDS = 10
-#: The least certain items among which those that differ most are chosen, for each one that is.
-POOL = 4
+#: The least certain items, among which the choice is made, and the sample that shows how typical they are.
+POOL = 1000
+#: Nearest items that show how typical an item is, and what one without any is worth, compared with 1 for the best.
+NEIGHBOURS, ATYPICAL = 10, 0.2
 #: Items of a group that a person confirms at once, at most, and the least probability to be in one.
 GROUP, GROUP_FROM = 24, 0.5
 
@@ -96,9 +98,10 @@ def _spread(rows: NDArray[np.float32], count: int, chance: np.random.Generator) 
 
 
 def teach_most(vectors: NDArray[Any], answers: Answers, count: int) -> list[int]:
-    """Choose the items whose labels teach most: of the least certain, those that differ most from each other.
+    """Choose the items whose labels teach most: uncertain, typical of the pile, and different from each other.
 
-    The least certain have the smallest margin between the two most probable classes.
+    Uncertain is a small margin between the two most probable classes; typical, that the ten nearest of a sample are
+    near. An item without neighbours is uncertain too, but its label says nothing of others.
 
     Args:
         vectors: The pile (n, d), of which the answers are.
@@ -106,18 +109,23 @@ def teach_most(vectors: NDArray[Any], answers: Answers, count: int) -> list[int]
         count: How many to choose.
     """
     margin = answers.margin
-    pool = np.argsort(margin, kind="stable")[: POOL * count]
+    pool = np.argsort(margin, kind="stable")[:POOL]
     if len(pool) <= count:
         return [int(place) for place in pool]
     rows = unit(vectors[pool])
-    worth = 1 - margin[pool]
+    others = rows
+    if len(margin) > len(pool):
+        others = unit(vectors[np.random.default_rng(0).choice(len(margin), POOL, replace=False)])
+    near = np.sort(rows @ others.T, axis=1)[:, -NEIGHBOURS:].mean(1)
+    typical = (near - near.min()) / max(float(np.ptp(near)), 1e-9)
+    worth = (1 - margin[pool]) * np.sqrt(ATYPICAL + typical)
     chosen: list[int] = []
-    nearest = np.zeros(len(pool))
+    likeness = np.zeros(len(pool))
     for _ in range(count):
-        score = worth * (1 - np.maximum(nearest, 0.0))
+        score = worth * (1 - np.square(np.maximum(likeness, 0.0)))
         score[chosen] = -1.0
         chosen.append(int(score.argmax()))
-        nearest = np.maximum(nearest, rows @ rows[chosen[-1]])
+        likeness = np.maximum(likeness, rows @ rows[chosen[-1]])
     return [int(place) for place in pool[chosen]]
 
 
@@ -215,7 +223,7 @@ def next_to_label(
 ) -> list[Suggestion]:
     """Choose the items of a pile whose labels would help a model most, the most helpful first.
 
-    These are uncertain items that differ from each other; `likelyshot label` chooses by the same rule.
+    These are uncertain items that are typical of the pile and differ from each other; `likelyshot label` chooses by the same rule.
 
     Args:
         model: A model, or what `fit` returned.

@@ -200,7 +200,7 @@ function says(card) {
   if (value?.kind === "skip") return "skipped";
   if (value?.kind === "not") return `not ${value.name}`;
   if (note) return note;
-  return guess ? `${guess.name}? ${Math.round(100 * guess.probability)} %` : "";
+  return guess ? `${guess.name}? ${Math.min(99, Math.round(100 * guess.probability))} %` : "";
 }
 
 function draw(card) {
