@@ -111,7 +111,7 @@ def test_label_by_keyboard_undo_redo_and_a_round(serve, place, open_tab):
     tab.keyboard.press("g")
     wait_screen(tab, 2)
     expect(tab.locator("h2", has_text="Are these all").first).to_be_visible()
-    group = tab.locator("section").first
+    group = tab.locator("section", has=tab.locator("h2", has_text="Are these all")).first
     first = int(group.locator(".card").first.get_attribute("data-number"))
     name = group.locator("h2").inner_text().split("Are these all ")[1].split("?")[0]
     group.locator(".card").first.click()  # struck off

@@ -22,7 +22,9 @@ from likelyshot.own_data.answers import Answers, encodable
 from likelyshot.own_data.rows import summary
 
 #: Items on a screen by the reason that they are there.
-VARIED, DOUBTFUL, GROUPS, GROUP, BETWEEN, TEACHING, STRANGE = 24, 6, 2, 18, 6, 10, 6
+VARIED, DOUBTFUL, GROUPS, BETWEEN, TEACHING, STRANGE = 24, 6, 2, 6, 10, 6
+#: Items of which the best class is so much more probable than the next are left to groups.
+SURE = 0.9
 #: Seconds without a click after which a round begins, unless somebody waits for it; and that somebody waits at most.
 QUIET, PATIENCE = 0.4, 30.0
 #: Characters of a text that are shown.
@@ -320,22 +322,27 @@ class Desk:
             taken.update(chosen)
             return chosen
 
-        counts = self.known().labels
-        examples = [counts.count(name) for name in answers.classes]
-        for group in selection.groups(answers, GROUPS, size=GROUP, examples=examples):
-            name = answers.classes[group.place]
-            if len(chosen := numbers(group.items)) > 1:
-                sections.append(self._section("group", f"Are these all {name}?", chosen, [name]))
+        unsure = np.flatnonzero(answers.margin < SURE)
+        if chosen := numbers(unsure[self._teaching(found.open[rows[unsure]], _part(answers, unsure))]):
+            sections.append(self._section("single", "What are these?", chosen))
         pair = selection.hardest_pair(answers, BETWEEN)
         if pair is not None and len(chosen := numbers(pair.items)):
             names = [answers.classes[pair.one], answers.classes[pair.other]]
             sections.append(self._section("pair", f"{names[0]} or {names[1]}?", chosen, names))
         if chosen := numbers(selection.strangest(answers, STRANGE)):
             sections.append(self._section("strange", "Do these look like no class?", chosen))
-        teaching = selection.teach_most(self.things.vectors[found.open[rows]], answers, TEACHING)
-        if chosen := numbers(teaching):
+        counts = self.known().labels
+        examples = [counts.count(name) for name in answers.classes]
+        for group in selection.groups(answers, GROUPS, examples=examples):
+            name = answers.classes[group.place]
+            if len(chosen := numbers(group.items)) > 1:
+                sections.append(self._section("group", f"Are these all {name}?", chosen, [name]))
+        if not sections and (chosen := numbers(self._teaching(found.open[rows], answers))):
             sections.append(self._section("single", "What are these?", chosen))
         return sections
+
+    def _teaching(self, open_items: NDArray[np.intp], answers: Answers) -> list[int]:
+        return selection.teach_most(self.things.vectors[open_items], answers, TEACHING)
 
     def _still(self, number: int, label: str) -> bool:
         key = self.things.keys[number]

@@ -19,16 +19,15 @@ from likelyshot.own_data.piles import Pile, read_pile
 from likelyshot.own_data.pipeline import Fitted, open_for
 from likelyshot.own_data.rows import CachePlace, gather, scan
 
-#: Items among which a varied screen is looked for.
-SAMPLE = 4000
-#: Rounds of k-means for it.
-ROUNDS = 10
+#: Items among which a varied screen is looked for, and the share of them that are the least typical and left out.
+SAMPLE, UNTYPICAL = 2000, 0.3
 #: The least certain items, among which the choice is made, and the sample that shows how typical they are.
 POOL = 1000
 #: Nearest items that show how typical an item is, and what one without any is worth, compared with 1 for the best.
 NEIGHBOURS, ATYPICAL = 10, 0.2
-#: Items of a group that a person confirms at once, at most, and the least probability to be in one.
-GROUP, GROUP_FROM = 24, 0.5
+#: Items of a group that a person confirms at once, at most and at least; the least probability to be in one; and how
+#: many of them are expected to be wrong, at most.
+GROUP, SMALLEST_GROUP, GROUP_FROM, GROUP_WRONG = 18, 4, 0.9, 0.5
 
 
 def unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
@@ -39,62 +38,44 @@ def unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def varied(vectors: NDArray[Any], count: int, *, known: NDArray[Any] | None = None, seed: int = 0) -> list[int]:
-    """Choose items that are spread over a pile: the one nearest to the centre of each of `count` clusters.
+    """Choose items that are spread over a pile, each as far as possible from those before.
 
-    The clusters are those of k-means on at most 4,000 items, begun by items that lie far from each other. With
-    `known`, clusters that are near to a known item come last, so that what has not been seen comes first.
+    The least typical items of the pile are left out: they lie far from everything, and show nothing but themselves.
 
     Args:
         vectors: The pile (n, d).
         count: How many to choose.
-        known: Vectors (m, d) of items that have been seen already.
-        seed: Seed of the sample and of the beginning.
+        known: Vectors (m, d) of items that have been seen already: the choice begins far from these.
+        seed: Seed of the sample of at most 2,000 items among which they are chosen.
 
     >>> pile = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0], [1.0, 0.05]])
-    >>> sorted(place // 2 for place in varied(pile, 2))  # one of the first two or the last, and one of the others
-    [1, 2]
+    >>> sorted(place in (2, 3) for place in varied(pile, 2))  # one of either kind
+    [False, True]
     """
     count = min(count, len(vectors))
     if count <= 0:
         return []
-    chance = np.random.default_rng(seed)
     places = np.arange(len(vectors))
     if len(places) > SAMPLE:
-        places = np.sort(chance.choice(places, SAMPLE, replace=False))
+        places = np.sort(np.random.default_rng(seed).choice(places, SAMPLE, replace=False))
     rows = unit(vectors[places])
-    rows = unit(rows - rows.mean(0)) if len(rows) > 2 else rows
-    centres = rows[_spread(rows, count, chance)]
-    for _ in range(ROUNDS):
-        nearest = (rows @ centres.T).argmax(1)
-        sums = np.zeros_like(centres)
-        np.add.at(sums, nearest, rows)
-        centres = np.where(np.linalg.norm(sums, axis=1, keepdims=True) > 0, unit(sums), centres)
-    likeness = rows @ centres.T  # (n, count)
-    sizes = np.bincount(likeness.argmax(1), minlength=count)
-    order = np.argsort(-sizes, kind="stable")
-    if known is not None and len(known):
-        seen = unit(unit(known) - unit(vectors[places]).mean(0))
-        order = np.argsort((centres @ seen.T).max(1), kind="stable")
-    chosen: list[int] = []
-    for cluster in order.tolist():
-        for place in np.argsort(-likeness[:, cluster], kind="stable").tolist():
-            if int(places[place]) not in chosen:
-                chosen.append(int(places[place]))
-                break
-    return chosen
-
-
-def _spread(rows: NDArray[np.float32], count: int, chance: np.random.Generator) -> list[int]:
-    """Begin k-means: each next item at random, in proportion to its squared distance from those before."""
-    chosen = [int(chance.integers(len(rows)))]
-    distance = np.full(len(rows), np.inf, dtype=np.float64)
+    centre = rows.mean(0)
+    rows = unit(rows - centre)
+    if len(rows) > 2 * count:
+        near = np.sort(rows @ rows.T, axis=1)[:, -NEIGHBOURS // 2 - 1 : -1].mean(1)
+        kept = near >= np.quantile(near, UNTYPICAL)
+        places, rows = places[kept], rows[kept]
+    if known is None or not len(known):
+        chosen = [int((rows @ rows.mean(0)).argmax())]
+        distance = 1 - rows @ rows[chosen[0]]
+    else:
+        chosen = []
+        distance = 1 - (rows @ unit(unit(known) - centre).T).max(1)
     while len(chosen) < count:
-        distance = np.minimum(distance, np.maximum(2 - 2 * (rows @ rows[chosen[-1]]), 0.0))
-        distance[chosen] = 0.0
-        total = distance.sum()
-        left = np.setdiff1d(np.arange(len(rows)), chosen)
-        chosen.append(int(chance.choice(len(rows), p=distance / total)) if total > 0 else int(left[0]))
-    return chosen
+        distance[chosen] = -np.inf
+        chosen.append(int(distance.argmax()))
+        distance = np.minimum(distance, 1 - rows @ rows[chosen[-1]])
+    return [int(place) for place in places[chosen]]
 
 
 def teach_most(vectors: NDArray[Any], answers: Answers, count: int) -> list[int]:
@@ -137,29 +118,30 @@ class Group(NamedTuple):
 
 
 def groups(answers: Answers, count: int, *, size: int = GROUP, examples: Sequence[int] | None = None) -> list[Group]:
-    """Choose groups of items to be confirmed in one click each: those that are expected to settle most for a click.
+    """Choose groups of items to be confirmed in one click each: the surest of a class.
 
-    Of every class, the group begins in the middle of its certain answers: the surest teach nothing, and the least sure
-    cost a click each.
+    By their probabilities, all are expected to be right: half a wrong item in a group at most. Classes with few
+    labelled examples come first.
 
     Args:
         answers: The answers.
         count: How many groups.
         size: The most items in a group.
-        examples: Number of labelled examples of each class: where they are few, a group is worth more.
+        examples: Number of labelled examples of each class.
     """
     best, probability = answers.best, answers.probability
-    reject = np.asarray(answers.reject, dtype=bool)
+    likely = (probability >= GROUP_FROM) & ~np.asarray(answers.reject, dtype=bool)
     found = []
     for place in range(len(answers.classes)):
-        rows = np.flatnonzero((best == place) & (probability >= GROUP_FROM) & ~reject)
-        if len(rows) < 2:
+        rows = np.flatnonzero((best == place) & likely)
+        rows = rows[np.argsort(-probability[rows], kind="stable")][:size]
+        wrong = np.cumsum(1 - probability[rows])
+        rows = rows[wrong <= GROUP_WRONG]
+        if len(rows) < SMALLEST_GROUP:
             continue
-        rows = rows[np.argsort(probability[rows], kind="stable")][:size]  # the least sure of those that are likely
-        wrong = float((1 - probability[rows]).sum())
-        gain = wrong + 0.1 * len(rows)
-        few = 1.0 if examples is None else 1 + 2 / (1 + examples[place])
-        found.append((gain * few / (1 + wrong), Group(place, rows[np.argsort(-probability[rows])].tolist())))
+        seen = 0 if examples is None else examples[place]
+        worth = len(rows) / ((1 + float(wrong[len(rows) - 1])) * np.sqrt(1 + seen))
+        found.append((worth, Group(place, rows.tolist())))
     return [group for _, group in sorted(found, key=lambda pair: -pair[0])[:count]]
 
 
@@ -223,7 +205,8 @@ def next_to_label(
 ) -> list[Suggestion]:
     """Choose the items of a pile whose labels would help a model most, the most helpful first.
 
-    These are uncertain items that are typical of the pile and differ from each other; `likelyshot label` chooses by the same rule.
+    These are uncertain items that are typical of the pile and differ from each other. `likelyshot label` chooses by
+    the same rule.
 
     Args:
         model: A model, or what `fit` returned.

@@ -61,7 +61,10 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
     cells = [""] * count if name_column is None else name_column.texts()
     names = [cell or f"row {number}" for cell, number in zip(cells, table.rows, strict=True)]
     if vectors is not None:
-        items = [Item(name, label) for name, label in zip(names, labels, strict=True)]
+        found = [None] * count if paths is None else [_locate(name, folders) for name in paths.texts()]
+        files = [place if isinstance(place, Path) else None for place in found]  # what can be shown of a vector
+        words = [None] * count if texts is None else texts.texts()
+        items = [Item(*row) for row in zip(names, labels, files, words, strict=True)]
         return replace(vector_pile(vectors), items=items, problems=problems)
     if paths is not None and not columns.text and (answers is None or texts is None):
         return _image_pile(paths, labels, problems, folders)

@@ -1,0 +1,311 @@
+"""The desk shows what helps most, says what to expect, and keeps the labels of things that are gone."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from likelyshot import Model, fit, label, next_to_label
+from likelyshot.errors import InputError
+from likelyshot.labelling.exports import accept, export, read_label_studio
+from likelyshot.labelling.session import open_desk
+from likelyshot.own_data.piles import read_labelled
+from painted import COLOURS, ENCODER, LETTERS, paint, paint_pile
+
+
+def truth(desk, number):
+    return desk.things.items[number].path.name.split()[0]
+
+
+def give(desk, numbers, click="give"):
+    desk.set(f"{click} {desk.labels.version}", [(number, "label", truth(desk, number)) for number in numbers])
+
+
+def numbers(screen, *kinds):
+    return [card["number"] for s in screen["sections"] if not kinds or s["kind"] in kinds for card in s["cards"]]
+
+
+def test_the_first_screen_is_varied_and_later_ones_help(desk_of, tmp_path):
+    paint_pile(tmp_path / "pile", each=40)
+    desk = desk_of(tmp_path / "pile", classes=list(COLOURS))
+    first = desk.screen()
+    shown = numbers(first)
+    assert len(shown) == len(set(shown)) == 24
+    assert shown != list(range(24))
+    assert {truth(desk, number) for number in shown} == set(COLOURS)
+    assert desk.expected() == ["Label items of two classes, and the pile will be classified."]
+    give(desk, [n for n in shown if truth(desk, n) == "blue"][:2])
+    assert [section["title"] for section in desk.screen()["sections"]] == ["What is unlike the items seen so far"]
+    give(desk, shown[:12])
+    second = desk.screen()
+    assert "group" in {section["kind"] for section in second["sections"]}
+    again = numbers(second)
+    assert len(again) == len(set(again))
+    assert not set(again) & set(shown)
+    for section in second["sections"]:
+        if section["kind"] == "group":
+            assert all(card["guess"]["name"] == section["classes"][0] for card in section["cards"])
+    assert desk.expected()[0].startswith("Expected accuracy on the whole pile now: ")
+    assert desk.state()["history"]
+
+
+def test_what_is_unsure_is_asked_for_first_and_not_twice(desk_of, tmp_path, monkeypatch):
+    monkeypatch.setattr("likelyshot.labelling.desk.SURE", 2.0)
+    paint_pile(tmp_path / "pile", each=40)
+    desk = desk_of(tmp_path / "pile", classes=list(COLOURS))
+    give(desk, range(0, 120, 10))
+    sections = desk.screen()["sections"]
+    assert [section["kind"] for section in sections][0] == "single"
+    assert len(sections[0]["cards"]) == 10
+    shown = numbers({"sections": sections})
+    assert len(shown) == len(set(shown))
+
+
+def test_a_label_that_looks_wrong_is_shown_until_it_is_checked(desk_of, tmp_path):
+    paint_pile(tmp_path / "pile", each=12)
+    desk = desk_of(tmp_path / "pile", classes=list(COLOURS))
+    keys = desk.things.numbers
+    give(desk, [keys[f"{colour} {i}.png"] for colour in COLOURS for i in range(6)])
+    wrong = keys["red 9.png"]
+    desk.set("wrong", [(wrong, "label", "blue")])
+    doubt = [section for section in desk.screen()["sections"] if section["kind"] == "doubt"]
+    assert numbers({"sections": doubt}) == [wrong]
+    assert doubt[0]["cards"][0]["note"] == "labelled blue, looks like red"
+    desk.check([wrong])
+    assert not [section for section in desk.screen()["sections"] if section["kind"] == "doubt"]
+
+
+def test_what_was_struck_off_is_not_suggested_again(desk_of, place):
+    desk = desk_of(place / "pile", classes=list(COLOURS))
+    keys = desk.things.numbers
+    give(desk, [keys[f"{colour} {i}.png"] for colour in COLOURS for i in range(3)])
+    desk.wait()
+    number = keys["red 7.png"]
+    assert desk.card(number)["guess"]["name"] == "red"
+    desk.set("off", [(number, "not", "red")])
+    desk.wait()
+    assert desk.card(number)["guess"]["name"] != "red"
+    assert "red 7.png" not in (place / "labels.csv").read_text()
+
+
+def test_everything_can_be_labelled_and_nothing_is_left(desk_of, place):
+    desk = desk_of(place / "pile", classes=list(COLOURS))
+    for _ in range(10):
+        if not (shown := numbers(desk.screen())):
+            break
+        give(desk, [number for number in shown if desk.card(number)["value"] is None])
+    assert desk.state()["labelled"] == 30
+    assert desk.screen()["sections"] == []
+    assert desk.round.accuracy == 1.0
+
+
+def test_labels_of_files_that_are_gone_are_kept(desk_of, place):
+    desk = desk_of(place / "pile", classes=list(COLOURS))
+    give(desk, [0, 1])
+    desk.stop()
+    (place / "pile" / "blue 0.png").unlink()
+    paint(place / "pile" / "a new one.png", "red", 5)
+    again = desk_of(place / "pile")
+    assert (place / "labels.csv").read_text() == "path,label\npile/blue 1.png,blue\npile/blue 0.png,blue\n"
+    assert "1 item that was labelled is no longer in the pile. The labels are kept." in again.problems()
+    assert again.labels.values.keys() == {"blue 0.png", "blue 1.png"}
+
+
+def test_the_table_is_what_classify_and_fit_read(desk_of, place):
+    paint(place / "pile" / "=evil,\n.png", "red", 5)
+    desk = desk_of(place / "pile", classes=list(COLOURS))
+    give(desk, [n for n in range(31) if desk.things.keys[n].startswith(("blue", "green"))])
+    desk.set("odd", [(desk.things.numbers["=evil,\n.png"], "label", "red")])
+    read = read_labelled(place / "labels.csv")
+    assert {(item.path.name, item.label) for item in read.items} == {
+        (desk.things.items[desk.things.numbers[key]].path.name, value.name) for key, value in desk.labels.values.items()
+    }
+    assert read.problems == []
+    assert set(fit(place / "labels.csv", encoder=ENCODER, cache=None).model.classes) == set(COLOURS)
+    inside = desk_of(place / "pile", output=place / "pile" / "labels.csv", classes=["red"])
+    inside.set("odd", [(inside.things.numbers["=evil,\n.png"], "label", "red")])
+    assert "\"'=evil" in (place / "pile" / "labels.csv").read_text()
+
+
+def test_without_an_output_the_table_lies_where_it_can_be_read(desk_of, place, monkeypatch):
+    (place / "elsewhere").mkdir()
+    monkeypatch.chdir(place / "elsewhere")
+    assert desk_of(place / "pile", output=None).labels.output == place / "labels.csv"
+    other = desk_of(place / "pile", output=place / "elsewhere" / "labels.csv")
+    assert "does not lie in a folder above" in other.problems()[-1]
+    monkeypatch.chdir(place)
+    assert str(desk_of(place / "pile", output="mine.csv").labels.output) == "mine.csv"
+
+
+def test_support_is_learned_from_and_what_is_in_the_pile_too_is_labelled(desk_of, place):
+    for colour in COLOURS:
+        for i in range(3):
+            paint(place / "few" / colour / f"{i}.png", colour, 900 + i)
+    (place / "few" / "blue" / "same.png").write_bytes((place / "pile" / "blue 4.png").read_bytes())
+    desk = desk_of(place / "pile", support=place / "few")
+    assert desk.labels.classes == sorted(COLOURS)
+    assert {key: value.name for key, value in desk.labels.values.items()} == {"blue 4.png": "blue"}
+    assert len(desk.support[1]) == 9
+    desk.wait()
+    right = [desk.card(n)["guess"]["name"] == truth(desk, n) for n in range(30) if desk.card(n)["guess"]]
+    assert len(right) == 29
+    assert sum(right) >= 27
+
+
+def test_unreadable_files_are_left_out_and_named(desk_of, place):
+    (place / "pile" / "broken.jpg").write_bytes(b"\xff\xd8\xff nonsense")
+    (place / "pile" / "notes.txt").write_text("x")
+    desk = desk_of(place / "pile")
+    assert len(desk.things) == 30
+    assert any("damaged image" in note for note in desk.problems())
+    assert any("unsupported file" in note for note in desk.problems())
+
+
+def test_rows_that_move_keep_their_labels_and_rows_that_change_lose_them(desk_of, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("text\napple pie\nzoo keeper\nbanana split\n")
+    desk = desk_of(table, encoder=LETTERS, classes=["fruit"])
+    desk.set("a", [(0, "label", "fruit"), (2, "label", "fruit")])
+    assert (tmp_path / "labels.csv").read_text() == "name,text,label\nrow 1,apple pie,fruit\nrow 3,banana split,fruit\n"
+    desk.stop()
+    table.write_text("text\napple pie\nzoo keeper\nelephants\n")
+    again = desk_of(table, encoder=LETTERS)
+    assert [again.card(n)["value"] is not None for n in range(3)] == [True, False, False]
+
+
+def test_embeddings_are_shown_by_their_paths_or_texts(desk_of, place):
+    lines = ["path,f0,f1", "pile/blue 0.png,1,2", "pile/red 0.png,2,1", "gone.png,3,1", "../secret.png,1,1"]
+    (place / "vectors.csv").write_text("\n".join(lines) + "\n")
+    desk = desk_of(place / "vectors.csv", classes=["x"])
+    assert [desk.card(n)["picture"] for n in range(4)] == [True, True, False, False]
+    assert desk.things.file(0) == (place / "pile" / "blue 0.png").resolve()
+    desk.set("x", [(0, "label", "x")])
+    assert (place / "labels.csv").read_text().splitlines()[1] == "pile/blue 0.png,pile/blue 0.png,x"
+    (place / "texts.csv").write_text("text,f0,f1\nhello,1,2\nworld,2,1\n")
+    texts = desk_of(place / "texts.csv", output=place / "t.csv")
+    assert [texts.card(n)["text"] for n in range(2)] == ["hello", "world"]
+
+
+def test_exports(desk_of, place):
+    desk = desk_of(place / "pile", classes=[*COLOURS, "a/b"])
+    with pytest.raises(InputError, match="nothing to export yet"):
+        export(desk, "folders")
+    with pytest.raises(InputError, match="no predictions yet"):
+        accept(desk, 0.95)
+    give(desk, range(0, 30, 5))
+    desk.set("odd", [(1, "label", "a/b"), (2, "none", "")])
+    assert export(desk, "imagefolder").startswith("Copied 7 files into labels_imagefolder; metadata.csv has 7 rows")
+    with (place / "labels_imagefolder" / "metadata.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert all((place / "labels_imagefolder" / row["file_name"]).is_file() for row in rows)
+    assert sorted(row["label"] for row in rows) == ["a/b", "blue", "blue", "green", "green", "red", "red"]
+    desk.set("changed", [(1, "label", "blue")])
+    assert "into labels_imagefolder-2" in export(desk, "imagefolder")  # nothing stays under a label that changed
+    assert "Linked 7 files into labels_links." in export(desk, "links")
+    assert len(list((place / "labels_folders").rglob("*.png"))) == 0
+    assert "Copied 7 files" in export(desk, "folders")
+    export(desk, "features")
+    read = read_labelled(place / "labels_features.safetensors")
+    assert sorted(str(item.label) for item in read.items) == ["blue"] * 3 + ["green"] * 2 + ["red"] * 2
+    with pytest.raises(InputError, match="expected one of folders"):
+        export(desk, "xml")
+
+
+def test_accepted_predictions_are_apart_from_labels(desk_of, place):
+    desk = desk_of(place / "pile", classes=list(COLOURS))
+    give(desk, range(0, 30, 3))
+    before = (place / "labels.csv").read_text()
+    assert "apart from your labels" in accept(desk, 0.6)
+    assert (place / "labels.csv").read_text() == before
+    with (place / "labels.predicted.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    human = {line.split(",")[0] for line in before.splitlines()[1:]}
+    assert rows
+    assert not human & {row["path"] for row in rows}
+    assert all(float(row["probability"]) >= 0.6 for row in rows)
+    with pytest.raises(InputError, match="from 0 to 1"):
+        accept(desk, 95)
+
+
+def test_label_studio_there_and_back(desk_of, place):
+    desk = desk_of(place / "pile", classes=list(COLOURS))
+    give(desk, range(0, 30, 3))
+    desk.set("none", [(1, "none", "")])
+    export(desk, "label-studio")
+    tasks = json.loads((place / "labels_label_studio.json").read_text())
+    assert len(tasks) == 30
+    assert sum("annotations" in task for task in tasks) == 11
+    assert sum("predictions" in task for task in tasks) == 19
+    assert not any("annotations" in task and "predictions" in task for task in tasks)
+    assert tasks[0]["annotations"][0]["result"][0]["value"] == {"choices": [truth(desk, 0)]}
+    other = desk_of(place / "pile", output=place / "other.csv")
+    assert read_label_studio(other, place / "labels_label_studio.json").startswith("Took over 11 labels")
+    assert other.labels.values == desk.labels.values
+
+
+def test_label_studio_of_others_is_matched_by_file_names(desk_of, place):
+    desk = desk_of(place / "pile")
+
+    def task(image, *choices, **more):
+        result = [{"type": "choices", "from_name": "c", "to_name": "i", "value": {"choices": list(choices)}}]
+        return {"id": 5, "data": {"image": image, "size": 3}, "annotations": [{"id": 1, "result": result, **more}]}
+
+    tasks = [
+        task("/data/upload/3/0a1b2c3d-blue 1.png", "blue"),
+        task("/data/local-files/?d=pile/red%202.png", "red"),
+        task("https://example.com/x/green 3.png?sig=1", "green"),
+        task("s3://bucket/none such.png", "green"),
+        task("blue 5.png", "blue", was_cancelled=True),
+        task("blue 6.png", "blue", "red"),
+        {"data": {"image": "blue 7.png"}},
+    ]
+    (place / "export.json").write_text(json.dumps(tasks))
+    told = read_label_studio(desk, place / "export.json")
+    assert told.startswith("Took over 3 labels")
+    assert "1 tasks belong to no item" in told
+    found = {key: value.name for key, value in desk.labels.values.items()}
+    assert found == {"blue 1.png": "blue", "red 2.png": "red", "green 3.png": "green"}
+    desk.undo("u")
+    assert not desk.labels.values
+    for bad in (b"nonsense", b"{}", b'[{"data": 5}]', b"\xff"):
+        (place / "bad.json").write_bytes(bad)
+        with pytest.raises(InputError, match="expected tasks of Label Studio"):
+            read_label_studio(desk, place / "bad.json")
+
+
+def test_from_python(place):
+    page = label(place / "pile", classes=["x"], encoder=ENCODER, cache=None, output=place / "labels.csv", browser=False)
+    try:
+        assert page.address.startswith("http://127.0.0.1:")
+        page.desk.set("one", [(0, "label", "x")])
+        assert list(page.labels.values()) == ["x"]
+        assert "Copied 1 files" in page.export("folders")
+        assert page.output == place / "labels.csv"
+    finally:
+        page.stop()
+    again = open_desk(place / "pile", encoder=ENCODER, cache=None, output=place / "labels.csv")
+    assert len(again.labels.values) == 1
+    again.stop()
+
+
+def test_next_to_label_chooses_what_lies_between(tmp_path):
+    chance = np.random.default_rng(0)
+    centres = np.array([[9.0, 1, 1], [1, 9, 1]])
+    sure = np.concatenate([centre + chance.random((30, 3)) for centre in centres])
+    between = centres.mean(0) + chance.random((6, 3))
+    model = Model.fit(centres, ["a", "b"], method="cosine")
+    found = next_to_label(model, np.concatenate([sure, between]), 4)
+    assert len({suggestion.row for suggestion in found}) == 4
+    assert sum(suggestion.row >= 60 for suggestion in found) >= 3  # of the six that lie between
+    paint_pile(tmp_path / "pile")
+    for colour in COLOURS:
+        paint(tmp_path / "few" / colour / "1.png", colour, 77)
+    fitted = fit(tmp_path / "few", encoder=ENCODER, cache=None)
+    names = [suggestion.name for suggestion in next_to_label(fitted, tmp_path / "pile", 5, cache=None)]
+    assert len(set(names)) == 5
+    for bad in (0, -1, True, 2.5):
+        with pytest.raises(InputError, match="1 or more"):
+            next_to_label(model, sure, bad)
