@@ -47,6 +47,7 @@ pictures: $(READY)  ## the pictures of README and docs, computed anew
 	$(BIN)/likelyshot explore --split val --figures results/figures
 	for name in accuracy time; do cp results/figures/$$name-5way-1shot-dirichlet-75-2.svg docs/images/$$name.svg; done
 	cp results/figures/sweep-1.svg docs/images/lambda_max.svg && cp results/figures/sweep-2.svg docs/images/iterations_eta.svg
+	$(BIN)/likelyshot classify --demo --demo-folder results/demo && $(BIN)/python tools/gallery_picture.py results/demo/gallery.html docs/images/gallery.jpg
 	for name in features families scores; do cp results/figures/$$name.svg docs/images/explore_$$name.svg; done
 
 easyfsl: $(READY)  ## install easyfsl, a second oracle and a rival in speed (its own requirements would pull another torch)

@@ -33,8 +33,8 @@ EPILOG = """Start with: likelyshot classify --demo
 Your own images: likelyshot classify --support labelled/ --query pile/ --gallery gallery.html
 
 Which method? Leave --method out, and classify chooses by the size of the pile. Transductive methods, such as
-likelihood_mixture and mll_transductive, learn from the whole pile; they help most with one or two labels per class. mll
-and logistic classify every item on its own. See likelyshot list.
+likelihood_mixture and mll_transductive, learn from the whole pile; they help most with one or two labels per class.
+likelihood, mll and logistic classify every item on its own. See likelyshot list.
 """
 
 app = typer.Typer(
