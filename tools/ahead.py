@@ -1,6 +1,6 @@
 """Print how the likelihood mixture compares: with every rival, without each of its parts, and on piles of many classes.
 
-python -m tools.ahead cells|ablation|piles [NAME=FEATURES ...] [--split val] [--tasks 300] [--draws 8] [--workers 1]
+python -m tools.ahead cells|ablation|piles [NAME=FEATURES ...] [--split val] [--tasks 300] [--slow-tasks 0] [--draws 8]
 
 Without features, those of the packaged CUB networks. Statistics of base classes come from the same file, if it has
 them; methods that need them are left out where it does not. Differences are paired, with 95 % intervals.
@@ -25,11 +25,12 @@ from likelyshot.data.features import Base, splits
 from likelyshot.data.packaged import NETWORKS
 from likelyshot.functional.scores import l2_normalise
 from likelyshot.methods import METHODS, Method
-from likelyshot.methods.binding import needs_of
+from likelyshot.methods.binding import needs_of, takes_of
+from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
 from likelyshot.methods.likelihood_mixture import Constants, fit_mixture
 
 OURS = "likelihood_mixture"
-SLOW = ("lr_ici", "alpha_tim", "tim", "entropy_min", "baseline")
+SLOW = ("lr_ici", "alpha_tim", "tim", "entropy_min", "baseline", "baseline_pp", "logistic", "svm")
 NOT_HERE = ("combined", "euclidean", "cosine", "protonet", "matching")
 CELLS = [(kind, shots) for kind in ("dirichlet 1", "dirichlet 2", "dirichlet 5", "balanced") for shots in (1, 5)]
 #: What is left when a part is taken away.
@@ -80,12 +81,10 @@ def plan(kind: str, per_class: int) -> Balanced | Dirichlet:
 
 def statistics(name: str, base: Base | None) -> dict[str, Tensor] | None:
     """Bind what a method needs; None where it is not known."""
-    needs = needs_of(METHODS[name])
-    known = (
-        {} if base is None else {"base_mean": base.mean, "base_within": base.within if "base_within" in needs else None}
-    )
-    given = {key: value for key, value in known.items() if value is not None and key in needs}
-    return given if len(given) == len(needs) else None
+    needs, takes = needs_of(METHODS[name]), takes_of(METHODS[name])
+    known = {} if base is None else {key: getattr(base, STATISTICS[key].base) for key in BASE_STATISTICS}
+    given = {key: value for key, value in known.items() if value is not None and key in [*needs, *takes]}
+    return given if set(needs) <= given.keys() else None
 
 
 def difference(ours: np.ndarray, other: np.ndarray) -> str:
@@ -109,22 +108,25 @@ def cells(name: str, features: Features, base: Base | None, options: argparse.Na
         )
         for cell in options.cells
     }
-    rivals = [m for m in METHODS if m not in (OURS, *NOT_HERE) and (options.slow or m not in SLOW)]
+    rivals = [m for m in METHODS if m not in (OURS, *NOT_HERE) and (options.slow_tasks or m not in SLOW)]
     table: list[list[str]] = []
     ours: dict[tuple[str, int], np.ndarray] = {}
-    for method in [OURS, *(options.rivals or rivals)]:
-        bound = statistics(method, base)
+    without = [f"{OURS}, no base classes"] if statistics(OURS, base) else []
+    for row_name in [OURS, *without, *(options.rivals or rivals)]:
+        method = row_name.split(",")[0]
+        bound = {} if row_name in without else statistics(method, base)
         if bound is None:
             continue
-        row = [method]
+        row = [row_name]
+        count = min(options.tasks, options.slow_tasks or options.tasks) if method in SLOW else options.tasks
         for cell, tasks in drawn.items():
-            note(f"{name}: {method}, {cell[0]}, {cell[1]}-shot")
-            accuracy = evaluate(
-                functools.partial(METHODS[method], **bound), features, tasks, workers=options.workers
-            ).accuracy
+            note(f"{name}: {row_name}, {cell[0]}, {cell[1]}-shot, {count} tasks")
+            run = functools.partial(METHODS[method], **bound)
+            accuracy = evaluate(run, features, tasks[:count], workers=options.workers).accuracy
             ours.setdefault(cell, accuracy)
-            row.append(f"{100 * accuracy.mean():.1f}" if method == OURS else difference(ours[cell], accuracy))
+            row.append(f"{100 * accuracy.mean():.2f}" if row_name == OURS else difference(ours[cell][:count], accuracy))
         table.append(row)
+        print(" | ".join(row), file=sys.stderr, flush=True)
     title = f"{name}, {options.split} classes, {options.tasks} tasks: accuracy in % (ours minus it)"
     print_table(title, ["method", *(f"{kind}, {shots}-shot" for kind, shots in drawn)], table)
 
@@ -240,8 +242,6 @@ def piles(name: str, features: Features, base: Base | None, options: argparse.Na
         "mll_transductive": functools.partial(METHODS["mll_transductive"], shrinkage=1.0),
         "protolp": METHODS["protolp"],
     }
-    if options.slow:
-        runs["logistic"] = METHODS["logistic"]
     table = []
     for pile in dict.fromkeys(fitted(p, features) for p in PILES):
         note(f"{name}: {pile}")
@@ -284,7 +284,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--rivals", nargs="*", help="methods to compare with, instead of all fast ones")
-    parser.add_argument("--slow", action="store_true", help="compare with slow methods too")
+    parser.add_argument("--slow-tasks", type=int, default=0, help="tasks for slow methods; 0 leaves them out")
     parser.add_argument("--only", nargs="*", metavar="KIND", help="kinds of cells, such as 'dirichlet 2'")
     options = parser.parse_args()
     options.cells = [cell for cell in CELLS if not options.only or cell[0] in options.only]
