@@ -18,8 +18,18 @@ from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import calibrate, evaluate, fit_temperature
 from likelyshot.heads import Head, head_of_features, load_head
 from likelyshot.machine import Progress
-from likelyshot.methods import Method
-from likelyshot.methods.binding import Params, bind, check_params, needs, parameters, row_name, statistics_of
+from likelyshot.methods import METHODS, Method
+from likelyshot.methods.binding import (
+    Params,
+    bind,
+    check_params,
+    facts_of,
+    needs,
+    parameters,
+    plain_name,
+    row_name,
+    statistics_of,
+)
 from likelyshot.methods.calibration import METRICS, Calibration, check_metrics
 from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
 
@@ -52,7 +62,8 @@ class Network:
 class Networks:
     """The same images by one network, or by one per metric, in the order of `metrics`.
 
-    Of several, each metric is scored on its own network, `combined` on all of them, and every other method on the last.
+    Of several, each metric is scored on its own network, methods for several networks on all of them, and every other
+    method on the last.
 
     Args:
         members: The networks.
@@ -123,7 +134,7 @@ class Networks:
         ]
 
     def _used(self, method: str) -> Sequence[Network]:
-        if len(self.members) == 1 or method == "combined":
+        if len(self.members) == 1 or facts_of(METHODS[plain_name(method)]).several_networks:
             return self.members
         return [self.members[self.metrics.index(method) if method in self.metrics else -1]]
 

@@ -25,7 +25,7 @@ def discounted_directions(y: Tensor, known: Tensor, prior: float) -> Tensor:
     """
     deviations = y - known.mT @ (mean_weights(known) @ y)
     if deviations.shape[-2] > deviations.shape[-1]:
-        deviations = torch.linalg.qr(deviations, mode="r").R
+        deviations = torch.linalg.qr(deviations).R
     inner = deviations @ deviations.mT
     inner.diagonal(dim1=-2, dim2=-1).add_(prior)
     directions: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), deviations, upper=False)

@@ -19,6 +19,7 @@ from likelyshot.methods.baseline_pp import baseline_pp
 from likelyshot.methods.bavardage import bavardage
 from likelyshot.methods.bd_cspn import bd_cspn
 from likelyshot.methods.combined import combined
+from likelyshot.methods.combined_transductive import combined_transductive
 from likelyshot.methods.cosine import cosine
 from likelyshot.methods.entropy_min import entropy_min
 from likelyshot.methods.euclidean import euclidean
@@ -60,7 +61,16 @@ FACTS: dict[Method, Facts] = {
     likelihood_mixture: Facts(
         "Likelihood mixture", non_negative=True, log_probabilities=True, temperature=2.5, runs=5, quick=True
     ),
-    combined: Facts("Combined", "closed form"),
+    combined_transductive: Facts(
+        "Likelihood mixture, several networks",
+        non_negative=True,
+        several_networks=True,
+        log_probabilities=True,
+        temperature=2.5,
+        runs=5,
+        quick=True,
+    ),
+    combined: Facts("Combined", "closed form", several_networks=True),
     protonet: Facts("ProtoNet, not normalised", "closed form", quick=True),
     simpleshot: Facts("SimpleShot", "closed form", quick=True),
     matching: Facts("Matching", "closed form", quick=True),

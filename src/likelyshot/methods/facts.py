@@ -30,6 +30,7 @@ class Facts:
         kind: Whether a query is scored on its own, and how.
         published: Name in the paper's tables, where it differs from the title.
         non_negative: Whether the method needs non-negative features.
+        several_networks: Whether it scores the features of several networks at once, if there are several.
         log_probabilities: Whether scores are log-probabilities, so that the unit of the temperature is 1, not the gap.
         temperature: Factor of the temperature's prior, in its unit; None for that of its kind.
         runs: Runs with held-out examples that `likelyshot.confidence` allows, unless the method has a closed form.
@@ -42,6 +43,7 @@ class Facts:
     kind: Kind = "transductive"
     published: str = ""
     non_negative: bool = False
+    several_networks: bool = False
     log_probabilities: bool = False
     temperature: float | None = None
     runs: int = 3

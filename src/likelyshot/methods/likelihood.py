@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from likelyshot.methods.likelihood_mixture import likelihood_mixture
+from likelyshot.functional.checks import check_non_negative
+from likelyshot.methods.likelihood_mixture import fit_mixture
 
 
 def likelihood(
@@ -32,6 +33,6 @@ def likelihood(
     >>> likelihood(support, torch.tensor([0, 1]), query, n_ways=2).argmax(-1)
     tensor([0, 1, 0])
     """
-    return likelihood_mixture(
-        support, labels, query, n_ways=n_ways, base_within=base_within, iterations=0, normalise=normalise
-    )
+    check_non_negative("likelihood", support, query)
+    given = {"base_within": base_within, "iterations": 0, "normalise": normalise}
+    return fit_mixture(support, labels, query, n_ways=n_ways, **given)[1]  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -104,7 +105,7 @@ class Space(NamedTuple):
     """How samples are seen: the power, the scaling by base classes, the centre and the discounted directions."""
 
     power: float
-    factor: Tensor | None  # (d, d), lower triangular, L L' = I + c S
+    factor: Tensor | None  # (d, d), F F' = (I + c S)^-1
     centre: Tensor  # (..., 1, d)
     directions: Tensor | None  # (..., m, d)
 
@@ -112,7 +113,7 @@ class Space(NamedTuple):
         """Take the power of unit vectors, scale them by the base classes, and give them unit length."""
         roots = x.sqrt() if self.power == 0.5 else x.pow(self.power)
         if self.factor is not None:
-            roots = torch.linalg.solve_triangular(self.factor.mT, roots, upper=True, left=False)
+            roots = roots @ self.factor
         return l2_normalise(roots)
 
     def views(self, x: Tensor, root: Tensor | None = None) -> Views:
@@ -183,7 +184,6 @@ class Mixture(NamedTuple):
         return (z + self.log_shares).log_softmax(-2).mT
 
 
-@torch.no_grad()
 def fit_mixture(
     support: Tensor,
     labels: Tensor,
@@ -278,15 +278,25 @@ def _see(samples: Tensor, known: Tensor, base_within: Tensor | None, constants: 
     factor = None
     if base_within is not None:
         check_shape("base_within", base_within, (d, d), "use that of the same features")
-        within = base_within.to(samples.device, torch.float64)
-        scale = constants.base_scatter / within.diagonal().sum().clamp_min(1e-30)
-        factor = torch.linalg.cholesky(torch.eye(d).to(within) + scale * within).to(samples.dtype)
+        factor = _base_factor(base_within, base_within._version, constants.base_scatter).to(samples)
     space = Space(constants.power, factor, samples.new_zeros(1, d), None)
     root = space.roots(samples)
     space = space._replace(centre=root.mean(-2, keepdim=True))
     y = space.views(samples, root).y[..., :s, :]
     space = space._replace(directions=discounted_directions(y, known, constants.prior_scatter))
     return space, space.views(samples, root)
+
+
+@functools.lru_cache(maxsize=2)
+def _base_factor(base_within: Tensor, version: int, weight: float) -> Tensor:
+    """Give F with F F' = (I + weight S / trace S)^-1; `version` is that of the tensor, which may change in place."""
+    within = base_within.double()
+    scale = weight / within.diagonal().sum().clamp_min(1e-30)
+    identity = torch.eye(len(within)).to(within)
+    inverse: Tensor = torch.linalg.solve_triangular(
+        torch.linalg.cholesky(identity + scale * within), identity, upper=False
+    )
+    return inverse.mT
 
 
 def _neighbour_graph(gram: Tensor, neighbours: int) -> Tensor:

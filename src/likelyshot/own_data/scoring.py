@@ -179,7 +179,8 @@ def _fitted(
     rows = np.sort(np.random.default_rng(seed).choice(rows, FITTED, replace=False))
     sample = as_tensor(vectors[rows], rectified)
     given = method.keywords if isinstance(method, functools.partial) else {}
-    return fit_mixture(support, labels, sample, n_ways=n_ways, **given)[0]
+    with torch.no_grad():
+        return fit_mixture(support, labels, sample, n_ways=n_ways, **given)[0]
 
 
 def _at_once(

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from likelyshot import Features
+from likelyshot.errors import InputError
+from likelyshot.evaluation.run import Network, Networks
+from likelyshot.methods.combined_transductive import combined_transductive
+from likelyshot.methods.likelihood_mixture import likelihood_mixture
+
+
+def network(seed, dim, noise):
+    """Vectors of 3 classes in turn, 4 labelled and 30 others."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.arange(34) % 3
+    centres = torch.rand(3, dim, generator=generator, dtype=torch.float64) ** 3
+    vectors = centres[rows] + noise * torch.rand(34, dim, generator=generator, dtype=torch.float64)
+    return vectors[:4], rows[:4], vectors[4:], rows[4:]
+
+
+def test_one_network_is_the_mixture():
+    support, labels, query, _ = network(0, 8, 0.3)
+    expected = likelihood_mixture(support, labels, query, n_ways=3)
+    torch.testing.assert_close(combined_transductive(support, labels, query, n_ways=3), expected)
+    torch.testing.assert_close(combined_transductive([support] * 2, labels, [query] * 2, n_ways=3), expected)
+
+
+def test_networks_of_other_lengths_and_scales_count_the_same():
+    one, two = network(1, 8, 0.8), network(2, 20, 0.8)
+    scores = combined_transductive([one[0], two[0]], one[1], [one[2], two[2]], n_ways=3)
+    longer = combined_transductive([9 * one[0], two[0]], one[1], [9 * one[2], two[2]], n_ways=3)
+    torch.testing.assert_close(scores, longer)
+    swapped = combined_transductive([two[0], one[0]], one[1], [two[2], one[2]], n_ways=3)
+    torch.testing.assert_close(scores, swapped)
+
+
+def test_a_network_that_knows_helps_one_that_does_not():
+    weak, strong = network(3, 8, 3.0), network(4, 20, 0.2)
+    right = (combined_transductive([weak[0], strong[0]], weak[1], [weak[2], strong[2]], n_ways=3).argmax(-1)) == weak[3]
+    alone = likelihood_mixture(weak[0], weak[1], weak[2], n_ways=3).argmax(-1) == weak[3]
+    assert right.double().mean() > alone.double().mean()
+
+
+def test_other_networks_for_the_query_are_refused():
+    one, two = network(1, 8, 0.8), network(2, 20, 0.8)
+    for queries, words in (([two[2], one[2]], "dimension"), ([one[2]], "the same networks, got 2 and 1")):
+        with pytest.raises(InputError, match=words):
+            combined_transductive([one[0], two[0]], one[1], queries, n_ways=3)
+
+
+def test_evaluate_gives_it_all_networks():
+    sets = [Features.from_arrays(torch.rand(4, dim), [0, 0, 1, 1]) for dim in (2, 3, 4)]
+    networks = Networks([Network(features) for features in sets])
+    assert [features.dim for features in networks.features("combined_transductive")] == [2, 3, 4]
