@@ -41,11 +41,9 @@ def combined_transductive(
     """
     supports = [support] if isinstance(support, Tensor) else list(support)
     queries = [query] if isinstance(query, Tensor) else list(query)
-    if len(supports) != len(queries) or any(s.shape[-1] != q.shape[-1] for s, q in zip(supports, queries, strict=True)):
-        dims = [[x.shape[-1] for x in each] for each in (supports, queries)]
+    if len(supports) != len(queries):
         raise InputError(
-            f"expected support and query of the same networks, but they have {dims[0]} and {dims[1]} features: give "
-            "the networks in the same order"
+            f"expected support and query of the same networks, got {len(supports)} and {len(queries)}: give both of each"
         )
     check_non_negative("combined_transductive", *supports, *queries)
     pairs = [prepare(s, labels, q, n_ways, normalise) for s, q in zip(supports, queries, strict=True)]
