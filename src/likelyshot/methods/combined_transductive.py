@@ -43,7 +43,7 @@ def combined_transductive(
     queries = [query] if isinstance(query, Tensor) else list(query)
     if len(supports) != len(queries):
         raise InputError(
-            f"expected support and query of the same networks, got {len(supports)} and {len(queries)}: give both of each"
+            f"expected support and query of the same networks, got {len(supports)} and {len(queries)}: give both"
         )
     check_non_negative("combined_transductive", *supports, *queries)
     pairs = [prepare(s, labels, q, n_ways, normalise) for s, q in zip(supports, queries, strict=True)]

@@ -95,6 +95,7 @@ class Views(NamedTuple):
     root: Tensor  # (..., n, d) unit vectors of sqrt(x), as the neighbours see them
     y: Tensor  # (..., n, d) the same around the centre, unit again
     shadow: Tensor  # (..., n, m) what the metric takes off: <a, b> = a.y . b.y - a.shadow . b.shadow
+    square: Tensor  # (..., n, 1) <y, y>
 
     def part(self, rows: slice) -> Views:
         """Give some of the samples."""
@@ -107,7 +108,7 @@ class Space(NamedTuple):
     power: float
     factor: Tensor | None  # (d, d), F F' = (I + c S)^-1
     centre: Tensor  # (..., 1, d)
-    directions: Tensor | None  # (..., m, d)
+    directions: Tensor  # (..., m, d)
 
     def roots(self, x: Tensor) -> Tensor:
         """Take the power of unit vectors, scale them by the base classes, and give them unit length."""
@@ -116,14 +117,22 @@ class Space(NamedTuple):
             roots = roots @ self.factor
         return l2_normalise(roots)
 
-    def views(self, x: Tensor, root: Tensor | None = None) -> Views:
-        """See unit vectors (..., n, d)."""
-        root = self.roots(x) if root is None else root
+    def around_centre(self, root: Tensor) -> Tensor:
+        """Take the centre off, and give unit length again; what is left by rounding only becomes zero."""
         y = root - self.centre
         squares = y.square().sum(-1, keepdim=True)
-        y = y * torch.where(squares > ROUNDING * torch.finfo(y.dtype).eps, squares, torch.inf).rsqrt()
-        shadow = y[..., :0] if self.directions is None else y @ self.directions.mT
-        return Views(x, root, y, shadow)
+        return y * torch.where(squares > ROUNDING * torch.finfo(y.dtype).eps, squares, torch.inf).rsqrt()
+
+    def views(self, x: Tensor) -> Views:
+        """See unit vectors (..., n, d)."""
+        root = self.roots(x)
+        return self.seen(x, root, self.around_centre(root))
+
+    def seen(self, x: Tensor, root: Tensor, y: Tensor) -> Views:
+        """Add what the metric takes off."""
+        shadow = y @ self.directions.mT
+        unit = (y != 0).any(-1, keepdim=True).to(y.dtype)
+        return Views(x, root, y, shadow, unit - shadow.square().sum(-1, keepdim=True))
 
 
 class Classes(NamedTuple):
@@ -143,8 +152,7 @@ class Classes(NamedTuple):
         """Compute d: (..., k, n)."""
         products = self.centres @ views.y.mT - self.shadows @ views.shadow.mT
         own = self.centres.square().sum(-1) - self.shadows.square().sum(-1)
-        others = views.y.square().sum(-1) - views.shadow.square().sum(-1)
-        return (own.unsqueeze(-1) + others.unsqueeze(-2)).sub_(products, alpha=2).clamp_min_(0)
+        return (own.unsqueeze(-1) + views.square.mT).sub_(products, alpha=2).clamp_min_(0)
 
     def joined(self, e: Tensor, d: Tensor, directions: Tensor, exponential: float) -> Tensor:
         """Join the likelihoods of every class: l, (..., k, n)."""
@@ -279,12 +287,12 @@ def _see(samples: Tensor, known: Tensor, base_within: Tensor | None, constants: 
     if base_within is not None:
         check_shape("base_within", base_within, (d, d), "use that of the same features")
         factor = _base_factor(base_within, base_within._version, constants.base_scatter).to(samples)
-    space = Space(constants.power, factor, samples.new_zeros(1, d), None)
+    space = Space(constants.power, factor, samples.new_zeros(1, d), samples.new_zeros(0, d))
     root = space.roots(samples)
     space = space._replace(centre=root.mean(-2, keepdim=True))
-    y = space.views(samples, root).y[..., :s, :]
-    space = space._replace(directions=discounted_directions(y, known, constants.prior_scatter))
-    return space, space.views(samples, root)
+    y = space.around_centre(root)
+    space = space._replace(directions=discounted_directions(y[..., :s, :], known, constants.prior_scatter))
+    return space, space.seen(samples, root, y)
 
 
 @functools.lru_cache(maxsize=2)
