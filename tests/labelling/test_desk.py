@@ -58,7 +58,7 @@ def test_what_is_unsure_is_asked_for_first_and_not_twice(desk_of, tmp_path, monk
     desk = desk_of(tmp_path / "pile", classes=list(COLOURS))
     give(desk, range(0, 120, 10))
     sections = desk.screen()["sections"]
-    assert [section["kind"] for section in sections][0] == "single"
+    assert sections[0]["kind"] == "single"
     assert len(sections[0]["cards"]) == 10
     shown = numbers({"sections": sections})
     assert len(shown) == len(set(shown))
