@@ -69,6 +69,21 @@ class Answers:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __repr__(self) -> str:
+        """Say how many there are: the arrays would fill the screen.
+
+        >>> Answers(["a.jpg"], ["cat", "dog"], np.array([[0.7, 0.3]]), np.array([False]), np.zeros(1))
+        Answers(1 item, 2 classes, 0 rejected)
+        """
+        items = "1 item" if len(self) == 1 else f"{len(self):,} items"
+        return f"Answers({items}, {len(self.classes):,} classes, {int(np.sum(self.reject)):,} rejected)"
+
+    def _repr_html_(self) -> str:
+        """Show the first answers in a notebook."""
+        from likelyshot.own_data.notebook import answers_html
+
+        return answers_html(repr(self), self)
+
     @cached_property
     def best(self) -> NDArray[np.intp]:
         """The position of the most probable class, (n,); the first of equals."""

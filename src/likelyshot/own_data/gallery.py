@@ -245,13 +245,14 @@ def _card(item: Item, side: int) -> Card:
         text = item.text[:TEXT] + ("…" if len(item.text) > TEXT else "")
     elif item.path is not None:
         try:
-            picture = _thumbnail(item.path, item.name, side)
+            picture = thumbnail(item.path, item.name, side)
         except ImageError as error:
             problem = error.kind
     return Card(item.name, Path(item.name).name or item.name, text, picture, problem)
 
 
-def _thumbnail(path: Path, name: str, side: int) -> Picture:
+def thumbnail(path: Path, name: str, side: int) -> Picture:
+    """Read an image and make a small JPEG of it, whose longer side has at most `side` pixels."""
     image = read_image(path, name, side=side // 2)
     image.thumbnail((side, side))
     packed = io.BytesIO()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -258,6 +258,25 @@ class Classification:
     root: Path | None  # the folder of the pile
     stage: Stage | None
     labelled: Rows | None = None  # the labelled examples, if the model was fitted just now
+
+    def __repr__(self) -> str:
+        """Say what was classified, without classifying it."""
+        items = "1 item" if len(self.items) == 1 else f"{len(self.items):,} items"
+        return f"Classification({items}, {len(self.model.classes):,} classes, method {self.method})"
+
+    def _repr_html_(self) -> str:
+        """Show the first answers in a notebook, with pictures."""
+        from likelyshot.own_data.notebook import answers_html
+
+        return answers_html(repr(self), self.answers, self.items)
+
+    def to_pandas(self, *, all_probabilities: bool = False) -> Any:
+        """Make a pandas DataFrame of the answers; pandas has to be installed.
+
+        Args:
+            all_probabilities: Add a column for every class.
+        """
+        return self.answers.to_pandas(all_probabilities=all_probabilities)
 
     @property
     def items(self) -> Sequence[Item]:
