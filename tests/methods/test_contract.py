@@ -38,6 +38,11 @@ def draw(seed: int, *batch: int, queries: int = 11, ways: int = WAYS, shots: int
     return support, labels, query
 
 
+def build_head(name: str, ways: int = WAYS, dim: int = DIM) -> heads.Head:
+    """A head where its training starts, for so many classes, if it is tied to them."""
+    return heads.build(name, {"ways": ways} if "ways" in heads.parameters(name, {}) else {}, dim=dim)
+
+
 @functools.cache
 def method(name: str, ways: int = WAYS, shots: int = SHOTS):
     """A method with the statistics that it needs, and few steps."""
@@ -50,7 +55,7 @@ def method(name: str, ways: int = WAYS, shots: int = SHOTS):
         "base_mean": lambda: Base.of(base).mean,
         "base_within": lambda: Base.of(base).within,
         "calibration": lambda: calibrate(base, tasks),
-        "head": lambda: heads.build(name, {"ways": ways} if "ways" in heads.parameters(name, {}) else {}, dim=DIM),
+        "head": lambda: build_head(name, ways),
     }
     parameters = inspect.signature(METHODS[name]).parameters
     needed = {key: make() for key, make in statistics.items() if key in parameters}

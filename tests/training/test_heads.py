@@ -48,7 +48,7 @@ def frozen(features_file, tmp_path):
 @pytest.mark.parametrize("name", STARTS)
 def test_training_a_head_lowers_the_loss_and_the_features_carry_it(name, frozen, changed, tmp_path):
     temperature = 1.0 if name in ("versa", "leo", "anil", "meta_lstm", "tpn", "sib", "matching_fce") else 0.1
-    rate = 1e-3 if name == "versa" else 1e-2
+    rate = 1e-3 if name in ("versa", "ctm") else 1e-2
     recipe = changed(frozen, **{"finetune.metric": name, "finetune.temperature": temperature, "finetune.head_lr": rate})
     summary = train(recipe, machines=CPU)
     pool = read_pool(open_data(recipe.data, ("train",))["train"], recipe)
@@ -151,6 +151,6 @@ def test_a_head_is_refused_on_features_of_another_network(frozen, changed, tmp_p
 
 @pytest.mark.parametrize("name", STARTS)
 def test_every_head_has_a_packaged_recipe(name):
-    recipe = load_recipe([f"cub_frozen_{name}"])
+    recipe = load_recipe(f"cub_frozen_{name}")
     assert recipe.finetune.metric == name
     assert torch.tensor(recipe.finetune.temperature) > 0

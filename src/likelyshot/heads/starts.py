@@ -11,6 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from likelyshot.errors import InputError
+
 Start = Callable[..., dict[str, Tensor]]
 
 
@@ -113,6 +115,21 @@ def meta_lstm(dim: int, *, width: int = 20) -> dict[str, Tensor]:
     }
 
 
+def ctm(dim: int, *, width: int = 128, grid: int = 1) -> dict[str, Tensor]:
+    """CTM: a random projection of every cell, and a projector that gives an even mask."""
+    cells = grid * grid
+    if dim % cells:
+        raise InputError(f"expected features of grid x grid = {cells} cells, got {dim} numbers: change grid")
+    channels = dim // cells
+    return {
+        "reshape": normal(width, channels, deviation=width**-0.5),
+        "concentrate": normal(width, channels, deviation=channels**-0.5),
+        "concentrate_bias": torch.zeros(width),
+        "project": torch.zeros(width, 2 * width),
+        "project_bias": torch.zeros(width),
+    }
+
+
 STARTS: dict[str, Start] = {
-    start.__name__: start for start in (feat, versa, siamese, matching_fce, tpn, sib, leo, anil, meta_lstm)
+    start.__name__: start for start in (feat, versa, siamese, matching_fce, tpn, sib, leo, anil, ctm, meta_lstm)
 }

@@ -21,6 +21,8 @@ from likelyshot.methods.bd_cspn import bd_cspn
 from likelyshot.methods.combined import combined
 from likelyshot.methods.combined_transductive import combined_transductive
 from likelyshot.methods.cosine import cosine
+from likelyshot.methods.ctm import ctm
+from likelyshot.methods.deepemd import deepemd
 from likelyshot.methods.entropy_min import entropy_min
 from likelyshot.methods.euclidean import euclidean
 from likelyshot.methods.facts import Facts, Variant
@@ -87,6 +89,8 @@ FACTS: dict[Method, Facts] = {
     sib: Facts("SIB"),
     leo: Facts("LEO", "trained"),
     anil: Facts("ANIL", "trained"),
+    deepemd: Facts("DeepEMD, one cell", "closed form", published="DeepEMD"),
+    ctm: Facts("CTM", "closed form"),
     meta_lstm: Facts("Meta-LSTM", "trained"),
     entropy_min: Facts("Entropy-min, classifier only", published="Entropy-min", quick=True),
     tim: Facts("TIM-GD", published="TIM", temperature=0.17, slow=True),

@@ -10,6 +10,9 @@ from likelyshot.functional.checks import Weights, check_count, check_positive, h
 from likelyshot.functional.gram import join
 from likelyshot.functional.neighbours import nearest_neighbours
 
+#: Added to what reaches a query, and least sum of its ties: so that gradients stay finite.
+FLOOR = 1e-8
+
 
 def tpn(
     support: Tensor,
@@ -27,7 +30,7 @@ def tpn(
     Paper: Liu et al. 2019, Learning to propagate labels: transductive propagation network for few-shot learning.
     W_ij = exp(-||x_i / s_i - x_j / s_j||^2 / 2), s_i > 0 predicted for every sample by a network with one hidden layer;
     W_ij is kept where j is among the nearest of i, or i among those of j; S = D^-1/2 W D^-1/2 and F = (I - alpha S)^-1
-    [Y; 0]. The score is log F, with the same winner as F. Samples equally near share the places left for them.
+    [Y; 0]. The score is log(F + 1e-8), with the same winner as F. Samples equally near share the places left for them.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
 
     Args:
@@ -56,9 +59,9 @@ def tpn(
         gram.detach() / squares.detach().amax((-1,)).clamp_min(1e-12)[..., None, None], neighbours
     )
     ties = torch.exp(-distances / 2) * torch.maximum(near, near.mT)
-    degree = ties.sum(-1).clamp_min(1e-30 if ties.dtype == torch.float32 else 1e-200)
+    degree = ties.sum(-1).clamp_min(FLOOR)
     root = degree.rsqrt()
     spread = root.unsqueeze(-1) * ties * root.unsqueeze(-2)
     unit = torch.eye(x.shape[-2], dtype=x.dtype, device=x.device)
     reached: Tensor = torch.linalg.solve(unit - alpha * spread, known.mT)[..., support.shape[-2] :, :]
-    return reached.clamp_min(1e-30).log()
+    return (reached.clamp_min(0) + FLOOR).log()

@@ -173,7 +173,7 @@ def test_build_depends_on_the_seed_only_and_leaves_torch_s_generator_alone():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_describe_says_builds_the_same_again(name):
-    encoder = build(name, SLIM.get(name, {"in_dim": 6, "dim": 4}))
+    encoder = build(name, SLIM.get(name, {"in_dim": 6} if name == "identity" else {"in_dim": 6, "dim": 4}))
     facts = json.loads(json.dumps(describe(encoder)))
     again = build(**facts)
     assert describe(again) == facts
@@ -211,3 +211,20 @@ def test_what_describe_says_builds_the_same_again(name):
 def test_bad_parameters_are_refused(name, params, message):
     with pytest.raises(InputError, match=message):
         build(name, params)
+
+
+@pytest.mark.parametrize("name", ["conv4", "resnet12"])
+def test_a_grid_keeps_cells_of_the_last_map_channel_by_channel(name):
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    one, two = (build(name, {"widths": [4, 4, 8, 8], "grid": grid}, seed=1).eval() for grid in (1, 2))
+    with torch.no_grad():
+        pooled, cells = one(images), two(images)
+    assert (one.dim, two.dim, tuple(cells.shape)) == (8, 32, (2, 32))
+    torch.testing.assert_close(cells.view(2, 8, 4).mean(-1), pooled)
+    with pytest.raises(InputError, match="expected a grid of at most 2 cells, the side of the last map, got 3"):
+        build(name, {"widths": [4, 4, 8, 8], "grid": 3})(images)
+
+
+def test_vectors_as_they_are():
+    vectors = torch.rand(3, 5)
+    assert build("identity", {"in_dim": 5})(vectors) is vectors

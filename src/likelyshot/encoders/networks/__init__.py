@@ -74,9 +74,17 @@ def dropout(rate: float) -> nn.Module:
     return nn.Dropout(rate) if rate else nn.Identity()
 
 
-def pooled(maps: Tensor) -> Tensor:
-    """Average over the map, in single precision at least: (n, c, h, w) -> (n, c)."""
-    return maps.mean((2, 3), dtype=torch.promote_types(maps.dtype, torch.float32))
+def pooled(maps: Tensor, grid: int = 1) -> Tensor:
+    """Average over each of grid x grid cells of the map, in single precision at least: (n, c, h, w) -> (n, c grid^2).
+
+    A vector holds one channel after the other: `grid` 1 is the mean over the map.
+    """
+    if grid == 1:
+        return maps.mean((2, 3), dtype=torch.promote_types(maps.dtype, torch.float32))
+    if min(maps.shape[2:]) < grid:
+        side = min(maps.shape[2:])
+        raise InputError(f"expected a grid of at most {side} cells, the side of the last map, got {grid}: lower it")
+    return functional.adaptive_avg_pool2d(maps.to(torch.promote_types(maps.dtype, torch.float32)), grid).flatten(1)
 
 
 def start_weights(module: nn.Module, mode: Literal["fan_in", "fan_out"] = "fan_out") -> None:
@@ -140,7 +148,7 @@ def parameters(name: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Check parameters against the builder's signature, and fill in its defaults.
 
     >>> parameters("conv4", {"widths": [8, 8, 8, 16]})
-    {'widths': (8, 8, 8, 16)}
+    {'widths': (8, 8, 8, 16), 'grid': 1}
     """
     params = {key: value for key, value in params.items() if key != "in_channels" or value != 3}  # as 0.3 wrote it
     builder = builder_of(name)

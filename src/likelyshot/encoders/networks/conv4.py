@@ -12,23 +12,23 @@ class Conv4(Encoder):
 
     smallest = 16
 
-    def __init__(self, widths: tuple[int, ...]) -> None:
+    def __init__(self, widths: tuple[int, ...], grid: int = 1) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for before, width in zip((3, *widths), widths, strict=False):
             convolution = nn.Conv2d(before, width, 3, padding=1, bias=False)
             layers += [convolution, nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
         self.layers = nn.Sequential(*layers)
-        self.dim = widths[-1]
+        self.grid, self.dim = grid, widths[-1] * grid * grid
         start_weights(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Encode images: (n, c, h, w) -> (n, dim)."""
-        return pooled(self.layers(images))
+        return pooled(self.layers(images), self.grid)
 
 
-def conv4(*, widths: tuple[int, ...] = (64, 64, 64, 64)) -> Conv4:
-    """Build Conv4 (Vinyals et al., NeurIPS 2016), but with the mean over its last map.
+def conv4(*, widths: tuple[int, ...] = (64, 64, 64, 64), grid: int = 1) -> Conv4:
+    """Build Conv4 (Vinyals et al., NeurIPS 2016), but with the mean over `grid` x `grid` cells of its last map.
 
     >>> import torch
     >>> conv4(widths=(8, 8, 8, 16))(torch.rand(2, 3, 84, 84)).shape
@@ -36,4 +36,5 @@ def conv4(*, widths: tuple[int, ...] = (64, 64, 64, 64)) -> Conv4:
     """
     of_length(4, widths=widths)
     between(1, 16_384, widths=widths)
-    return Conv4(widths)
+    between(1, 11, grid=grid)
+    return Conv4(widths, grid)

@@ -44,18 +44,18 @@ class ResNet12(Encoder):
 
     smallest = 16
 
-    def __init__(self, widths: tuple[int, ...], drop: float, dropblock_size: int) -> None:
+    def __init__(self, widths: tuple[int, ...], drop: float, dropblock_size: int, grid: int = 1) -> None:
         super().__init__()
         drops = [dropout(drop), dropout(drop), DropBlock(drop, dropblock_size), DropBlock(drop, dropblock_size)]
         lasts = [leaky(), leaky(), leaky(), nn.ReLU(inplace=True)]
         befores = (3, *widths[:-1])
         self.blocks = nn.Sequential(*map(Block, befores, widths, lasts, drops))
-        self.dim = widths[-1]
+        self.grid, self.dim = grid, widths[-1] * grid * grid
         start_weights(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Encode images: (n, c, h, w) -> (n, dim)."""
-        return pooled(self.blocks(images))
+        return pooled(self.blocks(images), self.grid)
 
 
 def resnet12(
@@ -63,8 +63,9 @@ def resnet12(
     widths: tuple[int, ...] = (64, 160, 320, 640),
     drop: float = 0.1,
     dropblock_size: int = 5,
+    grid: int = 1,
 ) -> ResNet12:
-    """Build ResNet12 as FEAT (Ye et al., CVPR 2020) has it, but with ReLU at its end.
+    """Build ResNet12 as FEAT (Ye et al., CVPR 2020) has it, but with ReLU at its end and `grid` x `grid` cells.
 
     >>> import torch
     >>> resnet12(widths=(4, 8, 8, 16))(torch.rand(2, 3, 84, 84)).shape
@@ -73,4 +74,5 @@ def resnet12(
     of_length(4, widths=widths)
     between(1, 16_384, widths=widths, dropblock_size=dropblock_size)
     rates(drop=drop)
-    return ResNet12(widths, drop, dropblock_size)
+    between(1, 11, grid=grid)
+    return ResNet12(widths, drop, dropblock_size, grid)
