@@ -1,6 +1,6 @@
 """Print how the likelihood mixture compares: with every rival, without each of its parts, and on piles of many classes.
 
-python -m tools.ahead cells|ablation|piles [NAME=FEATURES ...] [--split val] [--tasks 300] [--slow-tasks 0] [--draws 8]
+python -m tools.ahead cells|ablation|piles|trust [NAME=FEATURES ...] [--split val] [--tasks 300] [--draws 8]
 
 Without features, those of the packaged CUB networks. Statistics of base classes come from the same file, if it has
 them; methods that need them are left out where it does not. Differences are paired, with 95 % intervals.
@@ -21,6 +21,7 @@ from tools.calibration import print_table
 from torch import Tensor
 
 from likelyshot import Balanced, Dirichlet, Features, InputError, evaluate, sample_tasks
+from likelyshot.confidence.expectation import expectation_from
 from likelyshot.data.features import Base, splits
 from likelyshot.data.packaged import NETWORKS
 from likelyshot.functional.scores import l2_normalise
@@ -28,6 +29,7 @@ from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import needs_of, takes_of
 from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
 from likelyshot.methods.likelihood_mixture import Constants, fit_mixture
+from likelyshot.own_data.model import Model
 
 OURS = "likelihood_mixture"
 SLOW = ("lr_ici", "alpha_tim", "tim", "entropy_min", "baseline", "baseline_pp", "logistic", "svm")
@@ -261,6 +263,54 @@ def piles(name: str, features: Features, base: Base | None, options: argparse.Na
     )
 
 
+def trust(name: str, features: Features, base: Base | None, options: argparse.Namespace) -> None:
+    """Compare what `classify` says of a pile with what is true of it."""
+    table = []
+    for pile in dict.fromkeys(fitted(Pile(ways, shots, 400, "dirichlet"), features) for ways, shots in TRUST):
+        note(f"{name}: {pile}")
+        drawn = [draw(features, pile, 1000 + i) for i in range(options.draws)]
+        rows = np.array([judged(*each, options.method) for each in drawn])
+        right, expected, low, high, calibration, confidence, shares, counts = rows.T
+        covered = "-" if np.isnan(expected).any() else f"{100 * ((low <= right) & (right <= high)).mean():.0f} %"
+        shown = "-" if np.isnan(expected).any() else f"{100 * expected.mean():.1f}"
+        errors = [f"{values.mean():.3f}" for values in (calibration, shares, counts)]
+        title = f"{pile.ways}-way {pile.shots}-shot, {pile.size}"
+        table.append([title, f"{100 * right.mean():.1f}", shown, covered, f"{100 * confidence.mean():.1f}", *errors])
+    head = ["pile", "right", "expected", "within interval", "mean probability", "calibration error", "shares", "counts"]
+    print_table(f"{name}, {options.split} classes, {options.draws} draws: what classify says, in %", head, table)
+
+
+#: Ways and shots of the piles of `trust`.
+TRUST = [(5, 1), (20, 1), (20, 2), (20, 3), (20, 5), (20, 10)]
+
+
+def judged(support: Tensor, labels: Tensor, query: Tensor, truth: Tensor, method: str | None) -> tuple[float, ...]:
+    """Classify a pile as `classify` does, and compare probabilities, expectation and shares with the truth."""
+    ways = int(labels.max()) + 1
+    model = Model.fit(support, [f"{label:03d}" for label in labels.tolist()], method=method)
+    name, pile = model.method_for(len(query)), query.numpy()
+    sample = model.sample(pile)
+    held = model.held_out(name, sample)
+    expectation = expectation_from(held, model.labels, model.classes)
+    answers = model.judge(name, sample, held).answers(
+        query, torch.cat([scores for _, scores in model.scores(pile)()]), [str(i) for i in range(len(query))]
+    )
+    right = answers.best == truth.numpy()
+    place = np.minimum((answers.probability * 15).astype(int), 14)
+    gaps = [abs((answers.probability - right)[place == bin].sum()) for bin in range(15)]
+    shares = np.bincount(truth, minlength=ways) / len(truth)
+    counts = np.bincount(answers.best, minlength=ways) / len(truth)
+    return (
+        float(right.mean()),
+        expectation.accuracy,
+        *expectation.interval,
+        sum(gaps) / len(truth),
+        float(answers.probability.mean()),
+        float(np.abs(answers.probabilities.mean(0) - shares).sum() / 2),
+        float(np.abs(counts - shares).sum() / 2),
+    )
+
+
 def sets(given: list[str], split: str) -> Iterator[tuple[str, Features, Base | None]]:
     """Load the features of a split, and the base statistics next to them."""
     packaged = [f"CUB {metric}={path}" for metric, path in NETWORKS.items()]
@@ -277,12 +327,13 @@ def sets(given: list[str], split: str) -> Iterator[tuple[str, Features, Base | N
 def main() -> None:
     """Print the tables that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["cells", "ablation", "piles"])
+    parser.add_argument("what", choices=["cells", "ablation", "piles", "trust"])
     parser.add_argument("features", nargs="*", metavar="NAME=FEATURES")
     parser.add_argument("--split", choices=["val", "test"], default="val")
     parser.add_argument("--tasks", type=int, default=300)
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--method", help="of trust, instead of the default of classify")
     parser.add_argument("--rivals", nargs="*", help="methods to compare with, instead of all fast ones")
     parser.add_argument("--slow-tasks", type=int, default=0, help="tasks for slow methods; 0 leaves them out")
     parser.add_argument("--only", nargs="*", metavar="KIND", help="kinds of cells, such as 'dirichlet 2'")
@@ -290,7 +341,9 @@ def main() -> None:
     options.cells = [cell for cell in CELLS if not options.only or cell[0] in options.only]
     torch.set_num_threads(1)
     for name, features, base in sets(options.features, options.split):
-        {"cells": cells, "ablation": ablation, "piles": piles}[options.what](name, features, base, options)
+        {"cells": cells, "ablation": ablation, "piles": piles, "trust": trust}[options.what](
+            name, features, base, options
+        )
 
 
 if __name__ == "__main__":

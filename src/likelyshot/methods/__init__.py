@@ -59,7 +59,7 @@ FACTS: dict[Method, Facts] = {
     cosine: Facts("Cosine", "closed form"),
     mll: Facts("MLL", "closed form", non_negative=True),
     mll_transductive: Facts("MLL, transductive", non_negative=True, runs=5, quick=True),
-    likelihood: Facts("Likelihood", "closed form", non_negative=True, log_probabilities=True, temperature=1.0),
+    likelihood: Facts("Likelihood", "closed form", non_negative=True, log_probabilities=True, temperature=0.8),
     likelihood_mixture: Facts(
         "Likelihood mixture", non_negative=True, log_probabilities=True, temperature=2.5, runs=5, quick=True
     ),

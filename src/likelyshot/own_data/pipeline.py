@@ -37,6 +37,11 @@ DEFAULT_ENCODERS = {"image": "efficientnet_lite0", "text": "sentence:gt-all-mini
 
 RECTIFIED = "Some vectors have negative entries: all are split, without loss, into [relu(x), relu(-x)]."
 
+UNMEASURED = (
+    "With one example per class the probabilities cannot be checked either. On other data they were off by 10 to 30 "
+    "points: use them to order the answers."
+)
+
 
 class Settings(TypedDict, total=False):
     """The keyword arguments of `fit`, which `classify` takes too."""
@@ -230,6 +235,7 @@ def predict(
     judge = model.judge(name, sample, held)
     _tell(words, say, [_how(model, len(rows.items), sample is not None)])
     _tell(words, say, expectation.summary() if expectation.with_pile else [])
+    _tell(words, say, [UNMEASURED] if not expectation.examples and name not in model.temperatures else [])
     _tell(words, say, [_rejection(model.reject, judge, sample is not None)])
     same: list[tuple[str, str]] = []
     problems = rows.problems
