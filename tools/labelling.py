@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from likelyshot import Features
 from likelyshot.labelling import selection
+from likelyshot.labelling.journal import Guess
 from likelyshot.labelling.rounds import Known, Round, learn
 
 WAYS = ("random", "least certain", "our choice", "groups")
@@ -74,6 +75,7 @@ def simulate(pile: Heap, way: str, method: str | None, rounds: int, seed: int) -
     names = sorted(set(pile.truth))
     labels: dict[int, str] = {}
     refused: dict[int, str] = {}
+    guesses: list[Guess] = []
     for name in names:
         own = [row for row, true in enumerate(pile.truth) if true == name]
         labels[int(chance.choice(own))] = name
@@ -82,7 +84,7 @@ def simulate(pile: Heap, way: str, method: str | None, rounds: int, seed: int) -
         rows = sorted(labels)
         left = np.setdiff1d(np.arange(len(pile.truth)), rows)
         known = Known(pile.vectors[rows], [labels[row] for row in rows], [""] * len(rows), rows, refused)
-        found = learn(pile.vectors, left, known, method=method, labelled=len(rows), seed=seed)
+        found = learn(pile.vectors, left, known, method=method, labelled=len(rows), guesses=guesses, seed=seed)
         right = sum(pile.truth[n] == guess for n, guess in zip(left.tolist(), found.answers.predicted, strict=True))
         yield Point(clicks, (len(rows) + right) / len(pile.truth), found.accuracy, len(rows))
         budget = len(names)
@@ -92,6 +94,10 @@ def simulate(pile: Heap, way: str, method: str | None, rounds: int, seed: int) -
         open_rows = np.array([place for place, n in enumerate(left.tolist()) if n not in labels], dtype=int)
         for place in singles(pile, found, open_rows, way, budget, chance):
             labels[int(left[place])] = pile.truth[int(left[place])]
+        said = [n in labels or n in refused for n in left.tolist()]
+        for place in np.flatnonzero(said).tolist():  # what was guessed of the items that now have an answer
+            right_one = found.answers.predicted[place] == pile.truth[int(left[place])]
+            guesses.append(Guess(float(found.answers.probability[place]), right_one))
 
 
 def singles(

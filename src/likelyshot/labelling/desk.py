@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from likelyshot.errors import InputError
 from likelyshot.labelling import selection
-from likelyshot.labelling.journal import Change, Kind
+from likelyshot.labelling.journal import Change, Guess, Kind
 from likelyshot.labelling.labels import Labels
 from likelyshot.labelling.rounds import Known, Round, growth, learn
 from likelyshot.labelling.things import Things
@@ -77,8 +77,22 @@ class Desk:
 
     def set(self, click: str, changes: Iterable[tuple[int, Kind, str]]) -> None:
         """Say something of items, by their numbers; see `Labels.set`."""
-        self.labels.set(click, [Change(self.things.keys[self._number(n)], kind, name) for n, kind, name in changes])
+        said = list(changes)
+        guesses = [guess for n, kind, name in said if (guess := self._guess(self._number(n), kind, name)) is not None]
+        self.labels.set(click, [Change(self.things.keys[n], kind, name) for n, kind, name in said], guesses)
         self._clicked()
+
+    def _guess(self, number: int, kind: Kind, name: str) -> Guess | None:
+        """Remember what was guessed of an item that gets its first label, to see how good guesses are."""
+        shown = self.card(number)
+        if shown["guess"] is None or kind not in ("label", "not") or (shown["value"] or {}).get("kind") == "label":
+            return None
+        same = shown["guess"]["name"] == name
+        return (
+            Guess(shown["guess"]["probability"], same if kind == "label" else False)
+            if kind == "label" or same
+            else None
+        )
 
     def add_class(self, click: str, name: str) -> None:
         """Add a class."""
@@ -184,6 +198,7 @@ class Desk:
             params=self.params,
             negative=self.things.rows.negative,
             labelled=labelled,
+            guesses=list(self.labels.guesses),
             version=version,
             seed=self.seed,
         )
@@ -259,7 +274,9 @@ class Desk:
         if held.examples:
             low, high = (f"{100 * bound:.0f}" for bound in held.interval)
             share = f"{100 * held.accuracy:.0f} % (95 % interval {low} to {high} %)"
-            sentences.append(f"Of {held.examples} labelled items that were held out, it gets {share} right.")
+            sentences.append(
+                f"Of {held.examples} labelled items that were held out, mostly hard ones, it gets {share} right."
+            )
         more = growth(self.labels.history)
         points = f"{more.points:.0f} more {'point' if round(more.points) == 1 else 'points'}"
         if more.points < 0.5:

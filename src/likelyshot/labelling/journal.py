@@ -37,6 +37,13 @@ class Measured(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_li
     accuracy: float
 
 
+class Guess(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True):
+    """What was shown for an item before a person labelled it: how probable the guess was, and whether it was right."""
+
+    probability: float
+    right: bool
+
+
 class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
     """One line of a journal."""
 
@@ -46,6 +53,7 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, froz
     changes: tuple[Change, ...] = ()
     name: str = ""  # of the new class
     measured: Measured | None = None
+    guesses: tuple[Guess, ...] = ()
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

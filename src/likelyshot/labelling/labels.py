@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from likelyshot.data.files import write_whole
 from likelyshot.errors import InputError
-from likelyshot.labelling.journal import Change, Entry, Journal, Kind, Measured
+from likelyshot.labelling.journal import Change, Entry, Guess, Journal, Kind, Measured
 
 #: Seconds after the last click at which a change of the table is not ours.
 EDITED = 5.0
@@ -62,6 +62,7 @@ class Labels:
         self.classes: list[str] = []
         self.values: dict[str, Value] = {}
         self.history: list[Measured] = []
+        self.guesses: list[Guess] = []
         self.version = 0  # grows with every click that changes something
         self.problem = ""  # why the tables are not up to date, if they are not
         self._done: list[_Step] = []
@@ -88,7 +89,7 @@ class Labels:
         self.output.rename(kept)
         return kept
 
-    def set(self, click: str, changes: Iterable[Change]) -> bool:
+    def set(self, click: str, changes: Iterable[Change], guesses: Sequence[Guess] = ()) -> bool:
         """Label items, or say that they are of no class, come later, or are not of one class. One click, one undo.
 
         Returns whether anything changed: a click that was sent before changes nothing.
@@ -96,6 +97,7 @@ class Labels:
         Args:
             click: A name of the click that no other click has.
             changes: What is said of each item.
+            guesses: What was guessed of those that are labelled.
         """
         with self.lock:
             kept = []
@@ -104,7 +106,7 @@ class Labels:
                     raise InputError(f"there is no class {change.name[:80]!r}: add it first")
                 if self.values.get(change.item) != _value(change):
                     kept.append(change)
-            return bool(kept) and self._do(Entry(click, "set", time.time(), tuple(kept)))
+            return bool(kept) and self._do(Entry(click, "set", time.time(), tuple(kept), guesses=tuple(guesses)))
 
     def add_class(self, click: str, name: str) -> bool:
         """Add a class; one that is there already stays as it is.
@@ -158,6 +160,7 @@ class Labels:
 
     def _apply(self, entry: Entry) -> None:
         self._seen.add(entry.id)
+        self.guesses.extend(entry.guesses)
         if entry.measured is not None:
             self.history.append(entry.measured)
             return

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
+import shlex
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,7 +123,8 @@ def gallery_html(
         group["examples"] = heads.get(group["title"], []) if group["kind"] == "class" else []
     return render(
         "gallery",
-        scripts=["gallery.js"],
+        scripts=["corrections.js", "gallery.js"],
+        label_command=label_command(command),
         title="Gallery of predictions",
         summary=[_summary(answers, groups), *notes],
         settings={},
@@ -139,6 +142,26 @@ def gallery_html(
         rejected=rejected,
         groups=shown,
     )
+
+
+def label_command(command: str) -> str:
+    """Give the command that opens the labelling page for what a command has classified.
+
+    >>> label_command("likelyshot classify --support few/ -q 'my pile/' -o out.csv")
+    "likelyshot label 'my pile/' --support few/"
+    >>> label_command("")
+    'likelyshot label PILE --support LABELLED'
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = []
+    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    given = {word: value for word, value in pairwise(words) if word in ("--support", "-s", "--query", "-q")}
+    support, query = (given.get(long, given.get(short)) for long, short in (("--support", "-s"), ("--query", "-q")))
+    if query is None:
+        return "likelyshot label PILE --support LABELLED"
+    return shlex.join(["likelyshot", "label", query, *(["--support", support] if support else [])])
 
 
 def _groups(answers: Answers, order: Sequence[int], per_class: int) -> list[_Group]:

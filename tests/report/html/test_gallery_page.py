@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -9,6 +11,7 @@ from PIL import Image
 from likelyshot.data.items import Item
 from likelyshot.own_data.answers import Answers
 from likelyshot.own_data.gallery import write_gallery
+from likelyshot.own_data.piles import read_labelled
 
 NASTY = "<img src=x onerror=alert(1)></script><script>alert(1)</script>" + "x" * 200
 
@@ -97,3 +100,32 @@ def test_the_menu_of_classes_stays(open_page, page, width):
     assert top == 0 or bottom < 200
     links = tab.locator(".menu nav a").evaluate_all("links => links.map(link => link.hash)")
     assert links == ["#rejected", "#c0"]
+
+
+def test_corrections_become_a_table_of_labelled_examples(open_page, page, tmp_path):
+    tab = open_page(page)
+    fields = tab.locator("#c0 .card .right")
+    assert fields.count() > 4
+    fields.nth(0).fill("owl, barn")
+    fields.nth(1).fill("dog")
+    fields.nth(2).fill("cat")
+    fields.nth(2).fill("")
+    fields.nth(2).blur()
+    button = tab.get_by_role("button", name="Save 2 corrections")
+    with tab.expect_download() as download:
+        button.click()
+    download.value.save_as(tmp_path / "corrections.csv")
+    names = [tab.locator("#c0 .card:has(.right) .name").nth(place).get_attribute("title") for place in (0, 1)]
+    with (tmp_path / "corrections.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [["path", "label"], [names[0], "owl, barn"], [names[1], "dog"]]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    assert [item.label for item in read_labelled(tmp_path / "corrections.csv").items] == ["owl, barn", "dog"]
+
+
+def test_the_command_of_the_labelling_page_is_told(open_page, page):
+    tab = open_page(page)
+    assert tab.locator("#label-command").is_hidden()
+    tab.get_by_role("button", name="Correct these in the labelling page").click()
+    assert tab.locator("#label-command").inner_text().strip() == "likelyshot label PILE --support LABELLED"
