@@ -159,7 +159,7 @@ def test_tags_say_what_cannot_be_rectified():
 @pytest.mark.parametrize(
     ("estimator", "method", "params"),
     [
-        (FewShotClassifier(), "mll", {}),
+        (FewShotClassifier(), "likelihood", {}),
         (FewShotClassifier("mll", {"lambda_max": 80.0}), "mll", {"lambda_max": 80.0}),
         (FewShotClassifier("euclidean", {"normalise": False}), "euclidean", {"normalise": False}),
         (FewShotClassifier(METHODS["cosine"]), "cosine", {}),
@@ -525,7 +525,7 @@ def with_row(value, row=2):
 NEGATIVE = r"Negative values in data: \w+ needs non-negative features, got .*rectify"
 ZEROS = r"1 of 12 rows of X are all zeros, first row 2: a zero row has no direction.* or use normalise=False"
 BAD = [
-    (FewShotClassifier("mlll"), None, r"unknown method 'mlll': did you mean 'mll'\? Known: alpha_tim, baseline"),
+    (FewShotClassifier("mlll"), None, r"unknown method 'mlll': did you mean 'mll'\? Known: alpha_tim, anil"),
     (FewShotClassifier(None), None, "unknown method None"),
     (
         FewShotClassifier("mll", {"lamda_max": 3}),

@@ -183,7 +183,7 @@ class FewShotClassifier(_MethodClassifier):
 
     Parameters
     ----------
-    method : str or callable, default="mll"
+    method : str or callable, default="likelihood"
         A name in `likelyshot.methods.METHODS`, or a function `(support, labels, query, *, n_ways, ...) -> scores`.
     params : dict or None, default=None
         Keyword parameters of the method, and the statistics that it needs, as in `{"lambda_max": 80.0}` or
@@ -219,7 +219,7 @@ class FewShotClassifier(_MethodClassifier):
     ['high']
     """
 
-    method: str | Method = "mll"
+    method: str | Method = "likelihood"
     params: Mapping[str, Any] | None = None
     temperature: float | str = "auto"
     device: str = "cpu"
