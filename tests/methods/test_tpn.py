@@ -51,7 +51,7 @@ def test_with_all_neighbours_it_is_label_spreading():
 
     def kernel(a, b):
         apart = ((a[:, None] - b[None]) ** 2).sum(-1)
-        return np.exp(-apart / 2 / 0.35**2) * (apart > 1e-12)
+        return np.exp(-apart / 2 / 0.18**2) * (apart > 1e-12)
 
     model = LabelSpreading(kernel=kernel, alpha=0.9, max_iter=100_000, tol=1e-14)
     model.fit(x, [*labels.tolist(), *[-1] * len(query)])

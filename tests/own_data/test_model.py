@@ -94,6 +94,8 @@ def test_parameters_reach_the_method(features):
     ("options", "words"),
     [
         ({"method": "mlll"}, "unknown method 'mlll': did you mean 'mll'"),
+        ({"method": "feat"}, "expected a method without a trained head, got 'feat'"),
+        ({"method": "feat:best.safetensors"}, "expected a method without a trained head"),
         ({"method": "mll", "params": {"eta": 0.1}}, "mll has no parameter 'eta'"),
         ({"reject": 1.0}, "rejection rate"),
         ({"reject": -0.1}, "rejection rate"),

@@ -48,12 +48,12 @@ def versa(dim: int, *, width: int = 128) -> dict[str, Tensor]:
 
 
 def tpn(dim: int, *, width: int = 8) -> dict[str, Tensor]:
-    """TPN: a network that gives every sample the same length scale, 0.35, at the start."""
+    """TPN: a network that gives every sample the same length scale, 0.18, at the start."""
     return {
         "into": normal(width, dim, deviation=dim**-0.5),
         "into_bias": torch.zeros(width),
         "out": torch.zeros(1, width),
-        "out_bias": torch.tensor([math.log(math.exp(0.35) - 1)]),
+        "out_bias": torch.tensor([math.log(math.exp(0.18) - 1)]),
     }
 
 

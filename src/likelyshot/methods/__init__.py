@@ -79,7 +79,7 @@ FACTS: dict[Method, Facts] = {
     baseline: Facts("Baseline", "trained"),
     baseline_pp: Facts("Baseline++", "trained"),
     logistic: Facts("Logistic regression", "trained"),
-    ridge: Facts("Ridge regression", "closed form", quick=True),
+    ridge: Facts("Ridge regression", "closed form"),
     svm: Facts("MetaOptNet's SVM", "trained"),
     feat: Facts("FEAT", "closed form"),
     versa: Facts("Versa", "closed form"),

@@ -157,15 +157,15 @@ def _statistic_params(need: str) -> Params:
 
 def about(name: str) -> dict[str, Any]:
     """Describe a method: what it does, what it needs, its parameters and its paper."""
-    defaults = parameters(name)
-    text = inspect.getdoc(METHODS[name]) or ""
+    defaults, method = parameters(name), METHODS[plain_name(name)]
+    text = inspect.getdoc(method) or ""
     lines = text.splitlines()
     return {
-        "method": name,
+        "method": plain_name(name),
         "does": lines[0] if lines else "",
         "needs": needs(name),
-        "takes": takes_of(METHODS[plain_name(name)]),
-        "non_negative": facts_of(METHODS[name]).non_negative,
+        "takes": takes_of(method),
+        "non_negative": facts_of(method).non_negative,
         "parameters": defaults,
         "paper": next((line.removeprefix("Paper: ") for line in lines if line.startswith("Paper: ")), ""),
         "text": text.split(">>>")[0].strip(),

@@ -21,7 +21,7 @@ def tpn(
     *,
     n_ways: int,
     head: Weights,
-    alpha: float = 0.99,
+    alpha: float = 0.9,
     neighbours: int = 20,
     normalise: bool = True,
 ) -> Tensor:
@@ -35,7 +35,8 @@ def tpn(
 
     Args:
         head: The trained weights, `likelyshot.load_head(path)`.
-        alpha: How far labels spread, from 0 to below 1.
+        alpha: How far labels spread, from 0 to below 1. With the paper's 0.99, the number of ties of a labelled example
+            decides more than their strength, at one shot.
         neighbours: Number of nearest samples that a sample is tied to.
         normalise: Scale every vector to unit length first.
 
@@ -44,7 +45,7 @@ def tpn(
     >>> tpn(support, torch.tensor([0, 1]), query, n_ways=2, head=build("tpn", {}, dim=2)).argmax(-1)
     tensor([0])
     """
-    check_positive("alpha", alpha, "the paper uses 0.99", most=0.999)
+    check_positive("alpha", alpha, "the paper uses 0.99, we 0.9", most=0.999)
     check_count("neighbours", neighbours, "the paper uses 20", least=1)
     support, query = prepare(support, labels, query, n_ways, normalise)
     w = head_weights("tpn", head, support)

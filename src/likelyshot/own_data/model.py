@@ -329,5 +329,9 @@ def wants_rectified(method: str | None) -> bool:
 
 
 def _known(method: str) -> str:
-    parameters(method)  # refuses a name that is not known
+    if "head" in needs(method):  # which refuses a name that is not known
+        raise InputError(
+            f"expected a method without a trained head, got {method!r}: use it by FewShotClassifier, with "
+            "params={'head': likelyshot.load_head(path)}, or choose another"
+        )
     return method
