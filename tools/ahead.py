@@ -129,7 +129,8 @@ def cells(name: str, features: Features, base: Base | None, options: argparse.Na
             row.append(f"{100 * accuracy.mean():.2f}" if row_name == OURS else difference(ours[cell][:count], accuracy))
         table.append(row)
         print(" | ".join(row), file=sys.stderr, flush=True)
-    title = f"{name}, {options.split} classes, {options.tasks} tasks: accuracy in % (ours minus it)"
+    split = features.source.get("split", options.split)
+    title = f"{name}, {split} classes, {options.tasks} tasks: accuracy in % (ours minus it)"
     print_table(title, ["method", *(f"{kind}, {shots}-shot" for kind, shots in drawn)], table)
 
 
