@@ -172,7 +172,9 @@ def test_a_network_for_each_metric(run, three, tmp_path):
     used = Result.load(*tmp_path.glob("dirichlet_3way_1shot_combined_*.json")).config
     assert [one["file"] for one in used["features"]] == [path.name for path in three]
     assert len(used["networks"]) == 3
-    assert "Results on euclidean.safetensors + cosine.safetensors" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "<h1>Results on the features of 3 networks</h1>" in page
+    assert "<li>Features: euclidean.safetensors + cosine.safetensors + mll.safetensors" in page
     [calibration] = tmp_path.glob("calibration_3way_1shot_*.json")
     given = ("--calibration", calibration, "--method", "combined", "--shots", 1, "--json")
     assert json.loads(run("evaluate", *three, *given, *QUICK)[1])[0]["mean"] == rows["combined"]

@@ -115,12 +115,17 @@ def family_charts(data: Exploration) -> list[Chart]:
 def rates_chart(data: Exploration) -> Chart:
     """Describe the rates of classes and features as a heat map."""
     between = data["between"]
-    heat = Heat("log₁₀ λ", between["classes"], [f"{index}" for index in between["features"]], between["log10_rate"])
+    values = [value for row in between["log10_rate"] for value in row if value is not None]
+    low, high = np.percentile(values, [2, 98]).tolist() if values else (0.0, 1.0)
+    span = (low, high) if high > low else None  # so that a few outliers do not take all the colours
+    columns = [f"{index}" for index in between["features"]]
+    heat = Heat("log₁₀ λ", between["classes"], columns, between["log10_rate"], span=span)
     return Chart(
         "rates",
         "λ by class and feature",
         f"The fitted rate, as log₁₀ λ, of {len(between['features'])} features (across) in "
-        f"{len(between['classes'])} classes (down): brighter is a larger rate, that is, smaller values.",
+        f"{len(between['classes'])} classes (down): brighter is a larger rate, that is, smaller values. "
+        "The lowest and the highest 2 % share the colours at the ends.",
         [Panel("feature", "", [heat])],
     )
 

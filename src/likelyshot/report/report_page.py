@@ -70,6 +70,9 @@ def report_page(data: Comparison, *, command: str) -> Page:
 def report_summary(data: Comparison) -> list[str]:
     """Say what was mixed, who wins each setting, by how much, and whether that is significant."""
     sentences = _mixed(data)
+    sources = list(dict.fromkeys(setting["source"] for setting in data["settings"]))
+    if len(sources) == 1 and sources[0] not in _title(data):
+        sentences.append(f"Features: {sources[0]}.")
     sentences += [f"{setting['title']}: {_verdict(setting)}" for setting in data["settings"]]
     if any(len(setting["rows"]) > 1 for setting in data["settings"]):
         sentences.append(NOT_CORRECTED)
@@ -180,7 +183,10 @@ def _title(data: Comparison) -> str:
     sources = list(dict.fromkeys(setting["source"] for setting in data["settings"]))
     if not sources:
         return "Sweeps of " + "; ".join(dict.fromkeys(swept["method"] for swept in data["sweeps"]))
-    return f"Results on {sources[0]}" if len(sources) == 1 else f"Results on {len(sources)} sets of features"
+    if len(sources) > 1:
+        return f"Results on {len(sources)} sets of features"
+    files = {str(one.get("file")) for one in data["settings"][0]["features"]}
+    return f"Results on {sources[0]}" if len(files) <= 1 else f"Results on the features of {len(files)} networks"
 
 
 def _sweep_charts(data: Comparison) -> list[Chart]:

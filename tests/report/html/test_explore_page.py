@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from likelyshot.evaluation.explore import explore
-from likelyshot.report.explore_charts import feature_chart
+from likelyshot.report.explore_charts import feature_chart, rates_chart
 from likelyshot.report.explore_page import explore_page, explore_summary, write_explore_page
 from likelyshot.report.html import render_page
 
@@ -217,3 +217,11 @@ def test_a_chart_can_be_saved_as_an_image(tab):
         "Download plot as a PNG",
         "Reset axes",
     ]
+
+
+def test_a_few_outliers_do_not_take_all_the_colours(exploration):
+    between = exploration["between"]
+    rates = [[50.0, *row[1:]] if number == 0 else row for number, row in enumerate(between["log10_rate"])]
+    heat = rates_chart({**exploration, "between": {**between, "log10_rate": rates}}).panels[0].marks[0]
+    assert heat.span[1] < 5
+    assert heat.span[0] < heat.span[1]
