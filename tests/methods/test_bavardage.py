@@ -63,7 +63,7 @@ def sums_of_squares():
 
 
 def oracle(
-    support, labels, query, ways, t_km=10.0, km_iterations=5, t_vb=4.0, iterations=5, clip=5.0, alpha=2.0, beta=10.0
+    support, labels, query, ways, t_km=10.0, km_iterations=5, t_vb=None, iterations=5, clip=5.0, alpha=2.0, beta=10.0
 ):
     """Every step on vectors: singular vectors, explicit inverses, and the QR projection that the method leaves out."""
     x = torch.cat([support, query]).numpy() - VECTORS.mean(0).numpy()
@@ -92,7 +92,10 @@ def oracle(
         assert directions.shape[1] == ways - 1
         alpha_k = alpha + r[s:].sum(0)
         prior = digamma(alpha_k) - digamma(alpha_k.sum())
-        log_r = prior - t_vb / 2 * distances(y[s:] @ directions, centroids @ directions) - (ways - 1) / (2 * beta_k)
+        precision = 2048 / support.shape[1] if t_vb is None else t_vb
+        log_r = (
+            prior - precision / 2 * distances(y[s:] @ directions, centroids @ directions) - (ways - 1) / (2 * beta_k)
+        )
         r[s:] = softmax(log_r, axis=1)
     return torch.tensor(log_softmax(log_r, axis=1))
 
