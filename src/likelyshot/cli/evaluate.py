@@ -34,6 +34,8 @@ from likelyshot.cli.shared import (
     TotalOption,
     ValOption,
     WaysOption,
+    difference,
+    percent,
     print_json,
     running,
 )
@@ -144,7 +146,6 @@ def _write_report(folder: Path, results: list[Result]) -> None:
 
 def _table(title: str, results: list[Result]) -> Table:
     """Lay out the methods of one number of shots."""
-    from likelyshot.cli.tables import difference, percent
     from likelyshot.evaluation.run import references
 
     table = Table(title=Text(title), title_justify="left", caption_justify="left")

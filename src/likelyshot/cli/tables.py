@@ -9,29 +9,13 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from likelyshot.data.results import Difference
+from likelyshot.cli.shared import difference, percent
 from likelyshot.data.tasks import Dirichlet
 from likelyshot.evaluation import published
 from likelyshot.evaluation.reproduce import SHOTS, WAYS, Reproduction
 from likelyshot.evaluation.sweep import Sweep
 from likelyshot.methods.binding import titles
 from likelyshot.methods.facts import STATISTICS
-
-
-def percent(mean: float, ci95: float) -> str:
-    """Write a fraction with its interval in percent.
-
-    >>> percent(0.8412, 0.0021)
-    '84.12 ± 0.21'
-    """
-    return f"{100 * mean:.2f} ± {100 * ci95:.2f}"
-
-
-def difference(gap: Difference | None) -> Text:
-    """Write a paired difference, coloured when its interval does not contain zero."""
-    if gap is None:
-        return Text("reference", style="dim")
-    return Text(str(gap), style=("green" if gap.mean > 0 else "red") if gap.significant else "")
 
 
 def to_markdown(table: Table) -> str:

