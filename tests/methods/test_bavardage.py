@@ -92,7 +92,7 @@ def oracle(
         assert directions.shape[1] == ways - 1
         alpha_k = alpha + r[s:].sum(0)
         prior = digamma(alpha_k) - digamma(alpha_k.sum())
-        precision = 2048 / support.shape[1] if t_vb is None else t_vb
+        precision = max(4, 2048 / support.shape[1]) if t_vb is None else t_vb
         log_r = (
             prior - precision / 2 * distances(y[s:] @ directions, centroids @ directions) - (ways - 1) / (2 * beta_k)
         )

@@ -103,7 +103,7 @@ FACTS: dict[Method, Facts] = {
         variants={"pt_map_estimated": Variant("PT-MAP, marginals estimated", {"marginals": "estimated"})},
     ),
     lr_ici: Facts("LR+ICI", temperature=0.25, slow=True),
-    bavardage: Facts("BAVARDAGE", variants={"bavardage_published": Variant("BAVARDAGE, t_vb 4", {"t_vb": 4.0})}),
+    bavardage: Facts("BAVARDAGE"),
     paddle: Facts("PADDLE", quick=True),
     protolp: Facts(
         "protoLP, marginals estimated",

@@ -52,8 +52,8 @@ def bavardage(
             60, so that the published t_vb and clip hold for base classes of any size.
         t_km: Factor of the squared distances in the soft k-means.
         km_iterations: Number of rounds of the soft k-means.
-        t_vb: Precision of the Gaussians, a factor of the squared distances. Default: 2048 / d, which is the published 4
-            for 512 features; with 4 it falls by 24 points at 64 features (docs/decisions, 7).
+        t_vb: Precision of the Gaussians, a factor of the squared distances. Default: the published 4 from 512 features
+            on, and 2048 / d below; with 4 it falls by 24 points at 64 features (docs/decisions, 7).
         iterations: Number of rounds of the variational mixture.
         clip: Largest factor by which a direction is scaled up.
         alpha: Prior count of every class's share: the larger, the more equal the classes.
@@ -64,7 +64,7 @@ def bavardage(
     >>> bavardage(support, torch.tensor([0, 1]), query, n_ways=2, **base).argmax(-1)
     tensor([0, 1, 1])
     """
-    t_vb = 2048 / support.shape[-1] if t_vb is None else t_vb
+    t_vb = max(4.0, 2048 / support.shape[-1]) if t_vb is None else t_vb
     for name, value in {"t_km": t_km, "t_vb": t_vb, "clip": clip, "alpha": alpha, "beta": beta}.items():
         check_positive(name, value, "leave it out for the published value")
     for name, count in {"km_iterations": km_iterations, "iterations": iterations}.items():
