@@ -97,7 +97,7 @@ OTHERS = [
     *(
         FewShotClassifier(name, FEW_STEPS.get(name), temperature=1.0)
         for name, method in METHODS.items()
-        if not needs_of(method) and name not in ("mll", "pt_map", "svm")  # svm takes half a minute
+        if not needs_of(method) and name not in ("mll", "pt_map", "svm", "deepemd")  # svm is slow, deepemd needs maps
     ),
 ]
 

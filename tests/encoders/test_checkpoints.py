@@ -111,11 +111,11 @@ def test_an_encoder_of_other_facts_is_refused_or_can_be_used(path):
         text = content.decode()
         path.write_bytes(save(tensors, {FORMAT: text, "digest": _digest(tensors, text)}))
         try:
-            found, _ = load_encoder(path)
+            result = load_encoder(path)[0](images)  # a grid may be too fine for the images only
         except InputError:
             refused += 1
         else:
-            assert torch.equal(found(images), encoder.eval()(images)), place
+            assert torch.equal(result, encoder.eval()(images)), place
     assert refused > 50
 
 

@@ -30,6 +30,11 @@ COMBINATIONS = {
     ("tiered_imagenet", "resnet18"): "af76a2fd a7024794 8ba66d20",
     ("tiered_imagenet", "wrn"): "9c519f8c dfc09151 1ab2e502",
 }
+#: Settings of heads, which leave these recipes alone.
+OF_HEADS = {"head": {}, "regulariser": 0.0, "clip": 0.0, "label_smoothing": 0.0, "alpha": 0.0}
+#: Methods with a head or a solver of their own, each a part, and with cub_frozen for those that have a head.
+TRAINED = {"anil", "ctm", "feat", "leo", "matching_fce", "meta_lstm", "siamese", "sib", "tpn", "versa"}
+SOLVED = {"deepemd", "ridge", "svm"}
 BASE = 'data.path = "x"\nencoder.name = "conv4"\npretrain.epochs = 3\n'
 GOOD = {"data": {"path": "images"}, "encoder": {"name": "conv4"}, "pretrain": {"epochs": 3}}
 
@@ -50,7 +55,10 @@ def test_the_combinations_of_the_docs_keep_their_settings(parts):
         assert recipe.finetune.metric == metric
         if recipe.data.path:
             networks.parameters(recipe.encoder.name, recipe.encoder.params)
-        hashes.append(hashlib.sha256(json.dumps(recipe.to_dict(), sort_keys=True).encode()).hexdigest()[:8])
+        written = recipe.to_dict()
+        assert {key: written["finetune"].pop(key) for key in OF_HEADS} == OF_HEADS
+        assert written["validate"].pop("alpha") == 0
+        hashes.append(hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()[:8])
     assert " ".join(hashes) == COMBINATIONS[parts]
 
 
@@ -70,7 +78,9 @@ def test_every_part_is_used_by_a_combination():
         assert (PARTS / f"{name}.toml").is_file()
     extended = {"cifar_fs", "conv4", "slim_resnet12"}
     own = {f"{name}_{metric}" for name, *more in COMBINATIONS if not more for metric in ("cosine", "euclidean", "mll")}
-    assert {path.stem for path in PARTS.glob("*.toml")} == (used | extended | own) - {
+    assert {path.stem for path in PARTS.glob("*.toml")} == (
+        used | extended | own | TRAINED | SOLVED | {"cub_frozen"} | {f"cub_frozen_{name}" for name in TRAINED}
+    ) - {
         "cifar_fs_conv4",
         "cifar_fs_resnet12",
     }

@@ -37,6 +37,7 @@ def anil(
         order: Of the gradients of training; 1 takes those of the steps as constants.
         normalise: Scale every vector to unit length first.
 
+    >>> import torch
     >>> from likelyshot.heads import build
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
     >>> anil(support, torch.tensor([0, 1]), query, n_ways=2, head=build("anil", {}, dim=2)).argmax(-1)

@@ -37,6 +37,7 @@ def leo(
         steps: Number of steps of the weights after them.
         normalise: Scale every vector to unit length first.
 
+    >>> import torch
     >>> from likelyshot.heads import build
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
     >>> leo(support, torch.tensor([0, 1]), query, n_ways=2, head=build("leo", {}, dim=2)).argmax(-1)

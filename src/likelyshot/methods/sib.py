@@ -44,7 +44,7 @@ def sib(
 
     >>> from likelyshot.heads import build
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
-    >>> sib(support, torch.tensor([0, 1]), query, n_ways=2, head=build("sib", {"ways": 2}, dim=2))
+    >>> sib(support, torch.tensor([0, 1]), query, n_ways=2, head=build("sib", {"ways": 2}, dim=2)).detach()
     tensor([[10.,  0.]])
     """
     check_count("steps", steps, "the paper uses 3")

@@ -33,10 +33,11 @@ def versa(
         head: The trained weights, `likelyshot.load_head(path)`.
         normalise: Scale every vector to unit length first.
 
+    >>> import torch
     >>> from likelyshot.heads import build
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
-    >>> versa(support, torch.tensor([0, 1]), query, n_ways=2, head=build("versa", {}, dim=2)).exp().sum(-1)
-    tensor([1.])
+    >>> versa(support, torch.tensor([0, 1]), query, n_ways=2, head=build("versa", {}, dim=2)).exp().sum(-1).detach()
+    tensor([1.0000])
     """
     support, query = prepare(support, labels, query, n_ways, normalise)
     w, scale = head_weights("versa", head, support), support.shape[-1] ** 0.5

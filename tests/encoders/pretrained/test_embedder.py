@@ -71,7 +71,7 @@ def test_very_long_images_lose_their_ends():
 
 @pytest.mark.parametrize("name", ["efficientnet_lite", "timm", "timm:", "nope:x", "", ":", "/no/such/folder"])
 def test_unknown_names_list_what_there_is(name):
-    known = "Known: clip:, conv4_cifar_fs, efficientnet_lite0, sentence:, timm:, transformers:"
+    known = "Known: clip:, conv4_cifar_fs, efficientnet_lite0, efficientnet_lite2, sentence:, timm:, transformers:"
     with pytest.raises(InputError, match=known):
         open_encoder(name)
 
