@@ -12,7 +12,7 @@ from likelyshot.functional.scores import one_hot, squared_distances
 def siamese(
     support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int, head: Weights, normalise: bool = True
 ) -> Tensor:
-    """Score by the mean log-odds that the query and a support example are alike, b - sum_j w_j |f_qj - f_ij|.
+    """Score by the mean log-odds that the query and a support example are alike, b - sum_j w_j abs(f_qj - f_ij).
 
     Paper: Koch et al. 2015, Siamese neural networks for one-shot image recognition.
     The weights w_j >= 0 are the softplus of what is learned; a `squared` head weighs (f_qj - f_ij)^2, as Hess
