@@ -34,7 +34,7 @@ class Facts:
         log_probabilities: Whether scores are log-probabilities, so that the unit of the temperature is 1, not the gap.
         temperature: Factor of the temperature's prior, in its unit; None for that of its kind.
         runs: Runs with held-out examples that `likelyshot.confidence` allows, unless the method has a closed form.
-        quick: Whether `likelyshot reproduce` shows it without --full: all of these take three minutes on two cores.
+        quick: Whether `likelyshot reproduce` shows it without --full.
         slow: Whether two cores solve fewer than 100 tasks per second: `reproduce --full` then takes fewer tasks.
         variants: Further rows of `reproduce --full`, by name.
     """
