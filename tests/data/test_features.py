@@ -813,3 +813,26 @@ def test_importing_is_light():
     heavy = {"pyarrow", "pandas", "sklearn", "scipy", "matplotlib"}
     code = f"import sys, likelyshot.data.features; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_paths_are_kept_and_read_again(tmp_path):
+    paths = [f"photos/{name}/{i} né.png" for i, name in enumerate(Y)]
+    saved = features(paths=paths)
+    loaded = Features.load(saved.save(tmp_path / "f.safetensors"))
+    assert list(loaded.paths) == paths
+    assert loaded.rectified().paths == loaded.paths
+    assert loaded.digest == features().digest  # the numbers are the same
+    np.savez(tmp_path / "f.npz", features=X, labels=Y, paths=np.array(paths))
+    assert list(Features.load(tmp_path / "f.npz").paths) == paths
+    assert Features.load(features().save(tmp_path / "g.safetensors")).paths is None
+
+
+def test_there_is_a_path_for_every_row_or_none(tmp_path):
+    with pytest.raises(InputError, match="6 rows and 1 paths"):
+        features(paths=["a.png"])
+    save_file(
+        {"features": torch.from_numpy(X), "labels": torch.tensor(IDS), "paths": torch.zeros(3, dtype=torch.uint8)},
+        tmp_path / "f.safetensors",
+    )
+    with pytest.raises(InputError, match=r"f.safetensors: .*6 rows and 3 paths"):
+        Features.load(tmp_path / "f.safetensors")

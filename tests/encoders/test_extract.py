@@ -64,6 +64,7 @@ def test_features_of_images_are_those_of_the_encoder(images, tmp_path):
     expected = encoder(centred(pixels(images, 18), size=16)).detach()
     torch.testing.assert_close(features.vectors, expected)
     assert Features.load(output).digest == features.digest
+    assert list(Features.load(output).paths) == [f"birds/{name}/{i}.png" for name in ("jay", "owl") for i in range(3)]
     assert features.source["encoder"].startswith("best ")
 
 
@@ -304,3 +305,13 @@ def test_killed_and_called_again_it_gives_the_same_bytes(tmp_path, monkeypatch):
     assert list(tmp_path.glob("vectors/embeddings/*.sqlite"))
     extract(tmp_path / "images", output, encoder="conv4_cifar_fs")
     assert output.read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+
+
+def test_a_folder_without_class_folders_is_one_class(images, tmp_path):
+    path = trained(tmp_path, "conv4", {"widths": [4, 4, 4, 8]}, {"size": 16})[1]
+    features, _ = extract(images / "owl", tmp_path / "f.safetensors", encoder=path)
+    assert features.classes == ("owl",)
+    assert list(features.paths) == ["owl/0.png", "owl/1.png", "owl/2.png"]
+    (images / "stray.png").write_bytes((images / "owl" / "0.png").read_bytes())
+    with pytest.raises(InputError, match="1 outside"):  # a mixture is a mistake
+        extract(images, tmp_path / "f.safetensors", encoder=path)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import save_file
 
+from likelyshot.data.features import Features
 from likelyshot.data.images import SUFFIXES, WITHOUT_HEIC, read_image
 from likelyshot.errors import InputError
 from likelyshot.own_data.answers import Answers, write_answers
@@ -473,6 +474,21 @@ def test_files_of_features_with_labels(tmp_path):
     (tmp_path / "w.labels.txt").write_text("a\nb\na\nb\n")
     assert labels(read_labelled(tmp_path / "w.npy")) == ["a", "b", "a", "b"]
     assert labels(read_pile(tmp_path / "w.npy")) == [None] * 4
+
+
+def test_files_of_features_name_their_images_and_find_them_again(pictures, tmp_path, monkeypatch):
+    names = ["data/a.png", "data/sub/b.png", "no/where.png", "../outside.png"]
+    (tmp_path / "new").mkdir()
+    file = tmp_path / "new" / "f.safetensors"
+    Features.from_arrays([[1.0, 2.0]] * 4, ["a", "b"] * 2, paths=names).save(file)
+    pile = read_pile(file)
+    assert [item.name for item in pile.items] == names
+    assert [item.path for item in pile.items[:4]] == [None] * 4  # the pictures are elsewhere
+    found = [pictures / "a.png", pictures / "sub" / "b.png", None, None]
+    labelled = read_labelled(file, root=tmp_path)
+    assert [(item.path, item.label) for item in labelled.items][:3] == list(zip(found, "aba", strict=False))
+    monkeypatch.chdir(tmp_path)
+    assert [item.path for item in read_pile(file).items] == [*found[:3], tmp_path / "new" / "../outside.png"]
 
 
 def test_bad_files_of_features_are_refused(tmp_path):

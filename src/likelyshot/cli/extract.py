@@ -15,7 +15,11 @@ from likelyshot.cli.shared import DeviceOption, JsonOption, print_json, running
 
 def extract(
     data: Annotated[
-        Path, typer.Argument(help="A folder or zip of class folders; for a head trained on features, a features file.")
+        Path,
+        typer.Argument(
+            help="A folder or zip of class folders, or of a pile of images; for a head trained on features, a "
+            "features file."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The features file to write, ending in .safetensors.")],
     checkpoint: Annotated[
@@ -36,10 +40,11 @@ def extract(
     cache: CacheOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute features of images, for evaluate, sweep and explore.
+    """Compute features of images, for evaluate, sweep, explore, and for classify elsewhere.
 
-    A file that already has the features of the same images and encoder is not computed again. Vectors are cached as
-    they are made: after Ctrl-C, the same command goes on where it stopped.
+    The file keeps the paths of the images, so that answers about it name them. A file that already has the features of
+    the same images and encoder is not computed again. Vectors are cached as they are made: after Ctrl-C, the same
+    command goes on where it stopped.
 
     For example:
 

@@ -26,7 +26,7 @@ MISSING = ("None", "nan", "<NA>", "NaT")
 ROLES = {
     **dict.fromkeys(("features", "x", "embeddings", "vectors"), "features"),
     **dict.fromkeys(("labels", "y", "targets"), "labels"),
-    **{"classes": "classes", "mean": "mean", "within": "within"},
+    **{"classes": "classes", "mean": "mean", "within": "within", "paths": "paths"},
 }
 
 
@@ -150,6 +150,7 @@ class Part(NamedTuple):
     classes: Any = None
     source: Mapping[str, str] = MappingProxyType({})
     expected: str = "labels named labels, y or targets"
+    paths: Any = None  # text, or bytes as `PackedNames` has them
 
 
 class Opened(NamedTuple):
@@ -185,7 +186,9 @@ def named_arrays(
         listed = roles.get("classes") or splits.get("", {}).get("classes")
         stored = classes.get(split) if isinstance(classes, dict) else classes
         labels = read(roles["labels"]) if "labels" in roles else None
-        return Part(read(roles["features"]), labels, read(listed) if listed else stored, source or {})
+        paths = read(roles["paths"]) if "paths" in roles else None
+        names = read(listed) if listed else stored
+        return Part(read(roles["features"]), labels, names, source or {}, paths=paths)
 
     parts = {split: partial(part, split) for split, roles in splits.items() if "features" in roles}
     if not parts:

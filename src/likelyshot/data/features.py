@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -31,10 +31,12 @@ from likelyshot.data.arrays import (
     open_pickle,
     open_safetensors,
     open_torch,
+    plain_values,
     read_npy,
     unicode,
 )
 from likelyshot.data.files import write_tensors
+from likelyshot.data.items import PackedNames
 from likelyshot.data.tables import LABEL_COLUMNS, TABLES, read_table, whole_numbers
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.covariance import within_class_covariance
@@ -60,6 +62,7 @@ class Features:
         labels: Numbers of classes, int64, (n,).
         classes: Names of the classes; label i has the i-th name.
         source: What is known of their origin: encoder, dataset, split, file (without its folder), ...
+        paths: The file of every image, below the folder that they came from; None if it is not known.
 
     >>> features = Features.from_arrays([[0.0, 1.0], [2.0, 3.0]], ["dog", "cat"])
     >>> features.classes, features.labels.tolist(), features.dim
@@ -70,6 +73,7 @@ class Features:
     labels: Tensor
     classes: tuple[str, ...]
     source: Mapping[str, str]
+    paths: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         shape = tuple(self.vectors.shape)
@@ -81,6 +85,9 @@ class Features:
         if self.labels.shape != shape[:1]:
             got = f"{shape[0]} rows and {' x '.join(map(str, self.labels.shape))} labels"
             raise InputError(f"expected one label per row, but got {got}: is one of them a header?")
+        if self.paths is not None and len(self.paths) != shape[0]:
+            got = f"{shape[0]} rows and {len(self.paths)} paths"
+            raise InputError(f"expected one path per row, but got {got}: give as many, or none")
         texts = [*self.classes, *self.source.keys(), *self.source.values()]
         if not all(isinstance(text, str) and unicode(text) == text for text in texts):
             raise InputError("expected text for class names and source, but got something else: use str()")
@@ -101,6 +108,7 @@ class Features:
         *,
         classes: Iterable[str] | None = None,
         source: Mapping[str, str] | None = None,
+        paths: Sequence[str] | None = None,
     ) -> Features:
         """Make features of arrays, tensors or lists.
 
@@ -110,10 +118,12 @@ class Features:
             classes: Names of the classes. Integer labels are positions in it, and other labels are names in it.
                 Default: the different labels, in sorted order.
             source: What is known of their origin.
+            paths: The file of every image.
         """
         tensor = float_tensor(vectors)
         numbers, names = number_classes(labels, classes)
-        return cls(tensor, torch.tensor(numbers, dtype=torch.int64, device=tensor.device), names, dict(source or {}))
+        places = torch.tensor(numbers, dtype=torch.int64, device=tensor.device)
+        return cls(tensor, places, names, dict(source or {}), paths)
 
     @classmethod
     def load(
@@ -133,6 +143,8 @@ class Features:
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file, whole or not at all."""
         tensors = {"features": self.vectors, "labels": self.labels}
+        if self.paths is not None:
+            tensors["paths"] = torch.from_numpy(PackedNames.of(self.paths).packed.copy())
         return write_tensors(path, tensors, {**self.source, "classes": json.dumps(self.classes)})
 
     @cached_property
@@ -160,7 +172,7 @@ class Features:
     def rectified(self) -> Features:
         """Split signed features into [relu(x), relu(-x)]: nowhere negative, twice as long, lossless."""
         source = {**self.source, "rectified": "[relu(x), relu(-x)]"}
-        return Features(rectify(self.vectors), self.labels, self.classes, source)
+        return Features(rectify(self.vectors), self.labels, self.classes, source, self.paths)
 
 
 def splits(path: str | Path) -> tuple[str, ...]:
@@ -190,7 +202,10 @@ class FeaturesFile:
             if given is None:
                 raise InputError(f"expected {part.expected}, but found no labels: add them, or give labels=")
             source = {**part.source, **({"split": name} if name else {}), "file": unicode(self.path.name)}
-            return Features.from_arrays(part.vectors, read_labels(given), classes=part.classes, source=source)
+            paths = read_paths(part.paths)
+            return Features.from_arrays(
+                part.vectors, read_labels(given), classes=part.classes, source=source, paths=paths
+            )
 
     def base(self, *, rectify: bool = False) -> Base | None:
         """Read or compute the statistics of base classes; see `Base.load`."""
@@ -323,6 +338,16 @@ def read_labels(labels: Any) -> Any:
         if "" in cells:
             raise InputError(f"row {cells.index('') + 1}: expected a label, but got an empty line: drop the row")
         return whole_numbers(cells)
+
+
+def read_paths(stored: Any) -> Sequence[str] | None:
+    """Read the paths of a features file: bytes of `PackedNames`, or text; None if there are none."""
+    if stored is None:
+        return None
+    values = stored.numpy() if isinstance(stored, Tensor) else np.asarray(stored)
+    if values.ndim == 1 and values.dtype == np.uint8:
+        return PackedNames(values)
+    return [str(value) for value in plain_values(values)]
 
 
 def _open_table(path: Path) -> Opened:

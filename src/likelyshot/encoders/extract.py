@@ -44,11 +44,13 @@ def extract(
 ) -> tuple[Features, bool]:
     """Write the features of images to a file, and return them and whether they were computed now.
 
-    A file that already has the features of these very images by this very encoder is left as it is. An image without
-    any activation has the value 1e-6 everywhere, so that every method can take it.
+    The file keeps the path of every image, from the folder's own name on, so that later answers can name it. A file
+    that already has the features of these very images by this very encoder is left as it is. An image without any
+    activation has the value 1e-6 everywhere, so that every method can take it.
 
     Args:
-        data: A folder or a zip archive of class folders; for a head that was trained on features, a features file.
+        data: A folder or a zip archive of class folders, or of images without any folder, which are one class then;
+            for a head that was trained on features, a features file.
         output: The safetensors file to write.
         encoder: A name, as `open_encoder` takes it: "efficientnet_lite0", "timm:resnet50.a1_in1k", or a checkpoint of
             `likelyshot train`.
@@ -72,8 +74,8 @@ def extract(
     embedder = open_encoder(encoder, device)
     if embedder.kind != "image":
         raise InputError(f"expected an encoder of images, but {encoder} is one of {embedder.kind}s: choose another")
-    images = open_images(data, split=split, splits=splits, skip_unreadable=skip_unreadable)
-    extraction = _hash([embedder.digest, _content(images)])
+    images = open_images(data, split=split, splits=splits, skip_unreadable=skip_unreadable, flat=True)
+    extraction = _hash(["with paths", embedder.digest, _content(images)])
     if _extraction(output) == extraction:
         return Features.load(output), False
     result = embed(
@@ -89,7 +91,9 @@ def extract(
     source |= {"split": split} if split else {}
     source |= {"left_out": f"{len(result.problems)} unreadable images"} if result.problems else {}
     labels = images.labels[torch.from_numpy(result.kept)]
-    features = Features(_lifted(torch.from_numpy(result.vectors)), labels, images.classes, source)
+    top = f"{data.resolve().name}/" if data.is_dir() else ""  # never where the folder is on this machine
+    paths = [f"{top}{images.names[place]}" for place in result.kept.tolist()]
+    features = Features(_lifted(torch.from_numpy(result.vectors)), labels, images.classes, source, paths)
     features.save(output_folder(output.parent) / output.name)
     return features, True
 
@@ -120,7 +124,7 @@ def _extract_head(
         head.to(check_device(device)), (rows.to(device) for rows in torch.split(features.vectors, BATCH)), progress
     )
     source = {**features.source, "encoder": f"{head.name} {digest[:12]}", "extraction": extraction}
-    features = Features(vectors, features.labels, features.classes, source)
+    features = Features(vectors, features.labels, features.classes, source, features.paths)
     features.save(output_folder(output.parent) / output.name)
     return features, True
 

@@ -183,7 +183,7 @@ def _read_file(path: Path, columns: Columns, root: str | Path | None, labelled: 
     with reading(path):
         if not path.stat().st_size:
             raise InputError("expected rows, but got an empty file: write it again")
-        if kind not in TABLES:
-            return read_features(path, labelled)
         folders = [Path(os.path.realpath(place)) for place in (path.parent, root) if place is not None]
+        if kind not in TABLES:
+            return read_features(path, labelled, [*folders, Path.cwd().resolve()])
         return from_table(read_table(path), columns, folders, labelled)

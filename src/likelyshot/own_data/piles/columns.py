@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +12,7 @@ from likelyshot.data.items import Item, Problem
 from likelyshot.data.tables import LABEL_COLUMNS, Column, Table
 from likelyshot.errors import InputError
 from likelyshot.own_data.piles.features import vector_pile
-from likelyshot.own_data.piles.pile import Pile, left_out
+from likelyshot.own_data.piles.pile import Pile, left_out, locate
 
 PATH_COLUMNS = ("path", "image", "file", "filename")
 TEXT_COLUMNS = ("text", "sentence", "title")
@@ -61,7 +60,7 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
     cells = [""] * count if name_column is None else name_column.texts()
     names = [cell or f"row {number}" for cell, number in zip(cells, table.rows, strict=True)]
     if vectors is not None:
-        found = [None] * count if paths is None else [_locate(name, folders) for name in paths.texts()]
+        found = [None] * count if paths is None else [locate(name, folders) for name in paths.texts()]
         files = [place if isinstance(place, Path) else None for place in found]  # what can be shown of a vector
         words = [None] * count if texts is None else texts.texts()
         items = [Item(*row) for row in zip(names, labels, files, words, strict=True)]
@@ -93,10 +92,10 @@ def _vectors(table: Table, columns: Columns) -> Any:
 def _image_pile(paths: Column, labels: Sequence[str | None], problems: list[Problem], folders: Sequence[Path]) -> Pile:
     items: list[Item] = []
     for name, label, number in zip(paths.texts(), labels, paths.rows, strict=True):
-        place = _locate(name, folders)
+        place = locate(name, folders)
         if isinstance(place, str) and as_written(name) != name:
             name = as_written(name)
-            place = _locate(name, folders)
+            place = locate(name, folders)
         if isinstance(place, Path):
             items.append(Item(name, label, place))
         else:
@@ -111,21 +110,3 @@ def as_written(cell: str) -> str:
     ('=1+1', "'tis")
     """
     return cell[1:] if re.match(r"'[=+\-@\t\r\n]", cell) else cell
-
-
-def _locate(name: str, folders: Sequence[Path]) -> Path | str:
-    """The file of that name within the folders, or a few words why there is none."""
-    if not name:
-        return "no path"
-    outside = False
-    for folder in folders:
-        path = folder / name
-        try:
-            real = Path(os.path.realpath(path))
-        except ValueError:  # a null in the name
-            return "missing file"
-        if not any(real.is_relative_to(allowed) for allowed in folders):
-            outside = True
-        elif os.path.isfile(real):  # Path.is_file raises for names that are too long  # noqa: PTH113
-            return path
-    return "outside the folder" if outside else "missing file"

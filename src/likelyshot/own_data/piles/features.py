@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,25 @@ from typing import Any
 import numpy as np
 
 from likelyshot.data.arrays import float_tensor, number_classes
-from likelyshot.data.features import choose_split, open_features, read_labels
-from likelyshot.data.items import Item
+from likelyshot.data.features import choose_split, open_features, read_labels, read_paths
 from likelyshot.errors import InputError
-from likelyshot.own_data.piles.pile import Numbered, Pile
+from likelyshot.own_data.piles.pile import Listed, Numbered, Pile
 
 
-def read_features(path: Path, labelled: bool) -> Pile:
-    """Read vectors, and their labels if they are wanted; those of .npy and .safetensors are mapped, not read."""
+def read_features(path: Path, labelled: bool, folders: Sequence[Path] = ()) -> Pile:
+    """Read vectors, and their labels if they are wanted; those of .npy and .safetensors are mapped, not read.
+
+    Items have the paths that the file keeps, and are found again within `folders`.
+    """
     parts = open_features(path, mapped=True).parts
     part = parts[choose_split(None, parts)]()
     pile = vector_pile(part.vectors)
+    paths = read_paths(part.paths)
+    if paths is not None:
+        if len(paths) != len(pile.items):
+            got = f"{len(pile.items)} rows and {len(paths)} paths"
+            raise InputError(f"expected one path per row, but got {got}: write the file again")
+        pile = replace(pile, items=Listed(paths, folders))
     if not labelled:
         return pile
     if part.labels is None:
@@ -28,7 +37,7 @@ def read_features(path: Path, labelled: bool) -> Pile:
     if len(numbers) != len(pile.items):
         got = f"{len(pile.items)} rows and {len(numbers)} labels"
         raise InputError(f"expected one label per row, but got {got}: give as many labels as rows")
-    items = [Item(item.name, names[number]) for item, number in zip(pile.items, numbers, strict=True)]
+    items = [replace(item, label=names[number]) for item, number in zip(pile.items, numbers, strict=True)]
     return replace(pile, items=items)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,6 +45,51 @@ class Numbered(Sequence[Item]):
     def __getitem__(self, place: int | slice) -> Item | list[Item]:
         rows = self._places[place]
         return [Item(f"row {row}") for row in rows] if isinstance(rows, range) else Item(f"row {rows}")
+
+
+class Listed(Sequence[Item]):
+    """Items of the files that a features file names, each made, and found within the folders, when it is asked for.
+
+    >>> Listed(["cat/1.png"], [])[0]
+    Item(name='cat/1.png', label=None, path=None, text=None)
+    """
+
+    def __init__(self, paths: Sequence[str], folders: Sequence[Path]) -> None:
+        self._paths, self._folders = paths, folders
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, place: int) -> Item: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Item]: ...
+    def __getitem__(self, place: int | slice) -> Item | list[Item]:
+        if isinstance(place, slice):
+            return [self._item(name) for name in self._paths[place]]
+        return self._item(self._paths[place])
+
+    def _item(self, name: str) -> Item:
+        found = locate(name, self._folders)
+        return Item(name, path=found if isinstance(found, Path) else None)
+
+
+def locate(name: str, folders: Sequence[Path]) -> Path | str:
+    """The file of that name within the folders, or a few words why there is none."""
+    if not name:
+        return "no path"
+    outside = False
+    for folder in folders:
+        path = folder / name
+        try:
+            real = Path(os.path.realpath(path))
+        except ValueError:  # a null in the name
+            return "missing file"
+        if not any(real.is_relative_to(allowed) for allowed in folders):
+            outside = True
+        elif os.path.isfile(real):  # Path.is_file raises for names that are too long  # noqa: PTH113
+            return path
+    return "outside the folder" if outside else "missing file"
 
 
 def left_out(problems: Sequence[Problem]) -> str:
