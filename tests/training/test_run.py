@@ -205,37 +205,6 @@ def test_half_precision_is_close(images_table, changed, tmp_path):
     assert losses[0] != losses[1]
 
 
-TWO = """
-import json, sys
-import torch
-torch.set_num_threads(1)
-from likelyshot.training.recipes import recipe_from
-from likelyshot.training.machines import Machines
-from likelyshot.training.run import train
-summary = train(recipe_from(json.loads(sys.argv[1])), machines=Machines("cpu", 2, 1, "ddp"))
-print(json.dumps(summary))
-"""
-
-
-def test_two_processes_give_the_losses_of_one(head_table, changed, tmp_path):
-    script = tmp_path / "two.py"
-    script.write_text(TWO)
-    both = changed(head_table, **{"run.output": str(tmp_path / "two")})
-    ran = subprocess.run(
-        [sys.executable, str(script), json.dumps(both.to_dict())], capture_output=True, timeout=120, check=False
-    )
-    assert ran.returncode == 0, ran.stderr.decode()
-    train(changed(head_table), machines=CPU)
-    one, two = (events(tmp_path / name, "step") for name in ("run", "two"))
-    assert [event["place"] for event in one] == [event["place"] for event in two]
-    assert [event["loss"] for event in two] == pytest.approx([event["loss"] for event in one], rel=1e-5)
-    ones, twos = (load_checkpoint(tmp_path / name / "last.safetensors").tensors for name in ("run", "two"))
-    for name in ones:
-        torch.testing.assert_close(twos[name], ones[name], rtol=1e-4, atol=1e-6)
-    reported = [line for line in ran.stdout.decode().splitlines() if line.startswith("{") and len(line) > 2]
-    assert len(reported) == 1  # by the first process only
-
-
 SHARED = """
 import json, os, sys
 import torch
