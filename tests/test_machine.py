@@ -65,8 +65,8 @@ import resource, sys
 import torch
 from likelyshot.machine import keep_memory
 def faults():
-    for step in range(16):
-        if step == 8:  # it takes a few to settle
+    for step in range(30):
+        if step == 15:  # it takes a few to settle
             before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         torch.empty(40 * 2**20, dtype=torch.uint8).fill_(1)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before

@@ -203,7 +203,7 @@ def test_memory_does_not_hold_the_vectors_of_all_tasks():
         from likelyshot.methods import METHODS
         labels = torch.arange(20).repeat_interleave(600)
         vectors = torch.rand(len(labels), 640, dtype=torch.float16)
-        tasks = sample_tasks(labels, n_tasks=4_000, ways=5, shots=5, query=Dirichlet(75, 2.0), seed=0)  # 1 GB in float32
+        tasks = sample_tasks(labels, n_tasks=4_000, ways=5, shots=5, query=Dirichlet(75, 2.0), seed=0)
         evaluate(METHODS["mll"], Features.from_arrays(vectors, labels), tasks)
         # not ru_maxrss, which starts from the peak of the process that started this one
         [peak] = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
