@@ -21,6 +21,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 ROOMS = [
     "errors",
     "machine",
+    "workers",
     "functional",
     "data",
     "methods",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import os
@@ -402,3 +403,17 @@ def test_a_folder_of_images_from_end_to_end(tmp_path):
     alone = embed(items[7:8], encoder, cache=None)
     np.testing.assert_allclose(alone.vectors[0], found.vectors[7], atol=1e-5)
     assert embed(items, encoder, cache=tmp_path / "cache").encoded == 0
+
+
+@pytest.mark.parametrize("least", [0, 2**28])
+def test_vectors_on_disk_are_those_in_memory(tmp_path, monkeypatch, least):
+    monkeypatch.setattr("likelyshot.encoders.embed.IN_MEMORY", least)
+    texts = ["d", "", "a", "bb", "a", " ", "ccc", "d", "bb"]
+    encoder = callable_encoder(lambda words: [[ord(word[0]), len(word)] for word in words], "first", kind="text")
+    found = embed([Item(str(i), text=text) for i, text in enumerate(texts)], encoder, cache=tmp_path)
+    assert isinstance(found.vectors, np.ndarray) == (least > 0)
+    assert found.vectors[:].tolist() == [[ord(text[0]), len(text)] for text in texts if text.strip()]
+    assert found.kept.tolist() == [0, 2, 3, 4, 6, 7, 8]
+    del found
+    gc.collect()
+    assert not [file for file in tmp_path.rglob("*") if "partial" in file.name]

@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import os
 import resource
+import tarfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from pyarrow import parquet
 from safetensors.torch import save_file
 
 from likelyshot.data.features import Features
 from likelyshot.data.images import SUFFIXES, WITHOUT_HEIC, read_image
+from likelyshot.data.shards import Shards
 from likelyshot.errors import InputError
 from likelyshot.own_data.answers import Answers, write_answers
 from likelyshot.own_data.piles import Numbered, Pile, duplicates, only_in_pile, read_labelled, read_pile
@@ -541,3 +546,63 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     paint(tmp_path / "a.png")
     pile = read_pile(write_table(tmp_path / "t.csv", [{"path": "pipe.png"}, {"path": "a.png"}]))
     assert kinds(pile) == [("pipe.png", "missing file")]
+
+
+def test_many_files_are_one_pile(tmp_path):
+    rows = np.random.default_rng(0).random((9, 4)).astype(np.float16)
+    (tmp_path / "deep").mkdir()
+    np.save(tmp_path / "a.npy", rows[:4])
+    np.save(tmp_path / "deep" / "b.npy", rows[4:])
+    np.save(tmp_path / "deep" / "labels.npy", np.arange(9))
+    for where in (tmp_path, tmp_path / "**" / "*.npy"):
+        pile = read_pile(where)
+        assert (pile.kind, pile.vectors.dtype, len(pile.items)) == ("features", np.float16, 9)
+        np.testing.assert_array_equal(pile.vectors[:], rows)
+        assert [pile.items[0].name, pile.items[-1].name] == ["a.npy row 1", "b.npy row 5"]
+        assert [(Path(problem.name).name, problem.kind) for problem in pile.problems] == [("labels.npy", "no vectors")]
+
+
+def test_tables_of_vectors_name_their_rows(tmp_path):
+    for number in range(2):
+        cells = {"image": [f"{number}.png", ""], "label": ["cat", None], "vector": [[1.0, 2.0], [3.0, 4.0]]}
+        parquet.write_table(pyarrow.table(cells), tmp_path / f"{number}.parquet")
+    (tmp_path / "1.png").touch()
+    pile = read_pile(str(tmp_path / "[01].parquet"))
+    assert [item.name for item in pile.items] == ["0.png", "0.parquet row 2", "1.png", "1.parquet row 2"]
+    assert [item.label for item in pile.items] == ["cat", None, "cat", None]
+    assert [item.path for item in pile.items] == [None, None, tmp_path / "1.png", None]
+    assert pile.items[1:3] == list(pile.items)[1:3] == [pile.items[1], pile.items[2]]
+
+
+def test_a_large_table_of_vectors_is_not_read(tmp_path, monkeypatch):
+    table = pyarrow.table({"name": ["a", "b"], "vector": [[1.0, 2.0], [3.0, 4.0]]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    whole = read_pile(tmp_path / "a.parquet")
+    monkeypatch.setattr("likelyshot.own_data.piles.STREAM_BYTES", 10)
+    pile = read_pile(tmp_path / "a.parquet")
+    assert isinstance(pile.vectors, Shards)
+    assert list(pile.items) == list(whole.items)
+    np.testing.assert_array_equal(pile.vectors[:], whole.vectors)
+
+
+def test_archives_are_piles_of_images(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("cat/1.png"))
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.writestr("2.jpg", b"")
+    names = [f"{tmp_path}/a.tar/cat/1.png", f"{tmp_path}/b.zip/2.jpg"]
+    for where, expected in ((tmp_path, names), (tmp_path / "?.*", names), (tmp_path / "b.zip", names[1:])):
+        pile = read_pile(where)
+        assert (pile.kind, pile.vectors, [item.name for item in pile.items]) == ("image", None, expected)
+
+
+def test_patterns_that_fit_nothing_or_too_much_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"files that match .*none\*', but there are none"):
+        read_pile(tmp_path / "none*")
+    np.save(tmp_path / "a.npy", np.ones((1, 2)))
+    (tmp_path / "b.png").touch()
+    with pytest.raises(InputError, match=r"files of one kind.*but got 'b.png' beside 'a.npy': name them apart"):
+        read_pile(tmp_path / "*")
+    zipfile.ZipFile(tmp_path / "b.zip", "w").close()
+    with pytest.raises(InputError, match=r"labelled examples, but got 'b.zip': unpack it"):
+        read_labelled(tmp_path / "b.zip")

@@ -15,6 +15,7 @@ from PIL import Image
 
 from likelyshot.confidence.expectation import Expectation
 from likelyshot.data.items import Item, Problem
+from likelyshot.data.shards import Shards
 from likelyshot.encoders.pretrained import callable_encoder
 from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
@@ -190,7 +191,7 @@ class TestVectors:
         folder, truth = files
         result = classify(folder / "few.npz", folder / "pile.npy")
         assert np.mean([a == b for a, b in zip(result.answers.predicted, truth, strict=True)]) > 0.8
-        assert isinstance(result.rows.vectors, np.memmap)
+        assert isinstance(result.rows.vectors, Shards)  # not read into memory
         assert result.answers.names[:2] == ["row 1", "row 2"]
         lines = result.save(folder / "out.jsonl").read_text().splitlines()
         assert json.loads(lines[0])["path"] == "row 1"

@@ -19,6 +19,7 @@ from likelyshot.cli.extract import extract
 from likelyshot.cli.fit import fit
 from likelyshot.cli.label import label
 from likelyshot.cli.list_methods import list_methods
+from likelyshot.cli.merge import merge
 from likelyshot.cli.predict import predict
 from likelyshot.cli.report import report
 from likelyshot.cli.reproduce import reproduce
@@ -48,6 +49,8 @@ app = typer.Typer(
 
 #: Options that take several values, as in `--method mll cosine`, or repeated.
 SEVERAL = ("--method", "-m", "--shots", "--param", "-p", "--grid", "--set", "--export")
+#: What may follow --ray.
+ADDRESS = re.compile(r"auto|local|(ray://)?[^/\s=]+:\d+")
 
 
 def main() -> None:
@@ -73,7 +76,7 @@ def spread(arguments: Sequence[str]) -> list[str]:
     """
     spread_out: list[str] = []
     option, given = "", False
-    for argument in arguments:
+    for argument in _with_address(arguments):
         if argument.startswith("-") and not argument[1:].isdigit():
             option, given = (argument, False) if argument in SEVERAL else ("", False)
         elif option and given and not _is_path(argument):
@@ -84,6 +87,20 @@ def spread(arguments: Sequence[str]) -> list[str]:
             given = True
         spread_out.append(argument)
     return spread_out
+
+
+def _with_address(arguments: Sequence[str]) -> list[str]:
+    """Add the address after --ray where none is given: a cluster on this machine.
+
+    >>> _with_address(["classify", "--ray", "-s", "few"]), _with_address(["sweep", "--ray", "head:6379"])
+    (['classify', '--ray', 'local', '-s', 'few'], ['sweep', '--ray', 'head:6379'])
+    """
+    given: list[str] = []
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        given.append(argument)
+        if argument == "--ray" and not ADDRESS.fullmatch(following):
+            given.append("local")
+    return given
 
 
 def _is_path(argument: str) -> bool:
@@ -109,6 +126,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Your own data": (classify, fit, predict, label),
     "Experiments": (reproduce, evaluate, sweep, report, explore),
     "Networks": (train, extract),
+    "Large piles": (merge,),
 }
 for panel, commands in PANELS.items():
     for command in commands:

@@ -28,7 +28,7 @@ from likelyshot.cli.own_data import (
     RejectOption,
     TextColumnOption,
 )
-from likelyshot.cli.shared import JsonOption, print_json, running
+from likelyshot.cli.shared import JsonOption, PartOption, RayOption, on_cluster, part_of, print_json, running
 from likelyshot.errors import InputError
 
 
@@ -48,7 +48,8 @@ def classify(
         typer.Option(
             "--output",
             "-o",
-            help="The table to write: .csv, .parquet or .jsonl. Default: predictions.csv.",
+            help="The table to write, .csv, .parquet or .jsonl; without an extension, a folder of Parquet files, "
+            "where what is finished is not done again. Default: predictions.csv.",
             show_default=False,
         ),
     ] = None,
@@ -76,6 +77,8 @@ def classify(
     seed: OwnSeedOption = 0,
     device: OwnDeviceOption = "cpu",
     cache: CacheOption = True,
+    part: PartOption = None,
+    ray: RayOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Label a pile of images, texts or vectors, given a few labelled examples.
@@ -92,10 +95,12 @@ def classify(
         likelyshot classify -s labelled.csv -q texts.csv -o answers.jsonl --reject 0.1
 
         likelyshot classify -s few.npz -q million.npy -o answers.parquet
+
+        likelyshot classify -s few.npz -q 'shards/*.parquet' -o answers --part 2/8
     """
-    with running(as_json) as (screen, start):
+    with running(as_json) as (screen, start), on_cluster(ray):
         from likelyshot.cli import own_data
-        from likelyshot.own_data.answers import Tally, write_answers
+        from likelyshot.own_data.answers import Tally
         from likelyshot.own_data.pipeline import classify as run
 
         chosen = own_data.method_and_params(method, param)
@@ -111,7 +116,8 @@ def classify(
                 "expected labelled examples and a pile: give --support FOLDER and --query FOLDER, or try --demo"
             )
         output = output or Path("predictions.csv")
-        own_data.check_outputs(query, output, gallery, copy_to, link_to)
+        mine = part_of(part)
+        own_data.check_outputs(query, output, gallery, copy_to, link_to, mine)
         result = run(
             support,
             query,
@@ -131,11 +137,11 @@ def classify(
         )
         own_data.show_confusion(screen, result.expectation)
         tally = Tally(result.model.classes)
-        write_answers(output, tally.through(result.chunks()), all_probabilities=all_probabilities)
+        result.save(output, all_probabilities=all_probabilities, part=mine, tally=tally)
         own_data.show_near_duplicates(screen, result)
         extras, failed = own_data.write_extras(result, gallery, copy_to, link_to, gallery_per_class)
     own_data.show_problems(screen, [*result.problems, *failed])
-    own_data.show_summary(screen, result, tally, output, extras, support)
+    own_data.show_summary(screen, result, tally, output, extras, support, part=mine)
     if drawn is not None:
         own_data.end_demo(screen, drawn, result)
     if as_json:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from likelyshot.own_data.model import Model
     from likelyshot.own_data.pipeline import Classification
     from likelyshot.own_data.rows import Stage
+    from likelyshot.workers import Part
 
 MOST_CLASSES = 12  # that are listed on the screen
 ENOUGH = 0.9  # expected accuracy from which on more labels are not what helps most
@@ -95,6 +96,14 @@ LinkOption = Annotated[
 ]
 
 
+def on_workers() -> str:
+    """Say on how many workers of a cluster the work is done; nothing without a cluster."""
+    from likelyshot.workers import cluster
+
+    joined = cluster()
+    return "" if joined is None else f" on {joined.workers} workers"
+
+
 def stages(start: Start) -> Stage:
     """Show every stage of the work as a bar, with its speed after a second."""
 
@@ -108,7 +117,7 @@ def stages(start: Start) -> Stage:
             done += steps
             advance(steps)
             if (seconds := time.monotonic() - began) > 1:
-                describe(f"{what}, {done / seconds:,.0f}/s")
+                describe(f"{what}, {done / seconds:,.0f}/s{on_workers()}")
 
         return progress
 
@@ -139,13 +148,25 @@ def other_classes(val: Path | None, base: Path | None, rectify: bool) -> dict[st
 
 
 def check_outputs(
-    query: Path, output: Path | None, gallery: Path | None, copy_to: Path | None, link_to: Path | None
+    query: Path,
+    output: Path | None,
+    gallery: Path | None,
+    copy_to: Path | None,
+    link_to: Path | None,
+    part: Part | None = None,
 ) -> None:
     """Refuse places that cannot be written before any work is done."""
     from likelyshot.data.files import output_folder
+    from likelyshot.own_data.answer_folder import is_folder
     from likelyshot.own_data.answers import check_answers_path
 
-    if output is not None:
+    if part is not None and (output is None or not is_folder(output)):
+        raise InputError("expected a folder for the answers of a part: give -o FOLDER, the same for all parts")
+    if part is not None and (gallery or copy_to or link_to):
+        raise InputError(f"{part} has only some of the answers: leave out --gallery, --copy-to and --link-to")
+    if output is not None and is_folder(output):
+        output_folder(output, make=False)
+    elif output is not None:
         check_answers_path(output)
         output_folder(output.parent, make=False)
     if gallery is not None:
@@ -184,6 +205,7 @@ def show_summary(
     output: Path | None,
     extras: dict[str, str],
     support: Path | None = None,
+    part: Part | None = None,
 ) -> None:
     """Print what came out, by which method, how good it is, where it is, and what to do next.
 
@@ -194,6 +216,7 @@ def show_summary(
         output: The table that was written; None if the answers are on standard output.
         extras: What else was written, as `write_extras` returns it.
         support: The labelled examples, if they are known.
+        part: The part of the answers that was written.
     """
     where = "printed" if output is None else f"in {output}"
     lines = {
@@ -202,7 +225,7 @@ def show_summary(
         "Method": f"{_method_and_why(result)}.",
         "Accuracy": f"{_expected(result.expectation)}.",
         **extras,
-        **_next(result, extras, support),
+        **(_next(result, extras, support) if part is None else {"Next": _merge(part, output)}),
     }
     if not screen.is_terminal:
         for label, text in lines.items():
@@ -216,6 +239,11 @@ def show_summary(
         table.add_row(Text(f"{label}:", style="bold"), Text(printable(text), overflow="fold"))
     screen.print()
     screen.print(table)
+
+
+def _merge(part: Part, output: Path | None) -> str:
+    whole = shlex.join(["likelyshot", "merge", str(output), "-o", f"{output}.csv"])
+    return f"this was {part}; when all parts are finished, put them together with {whole}"
 
 
 def _rejected(tally: Tally) -> str:

@@ -24,7 +24,16 @@ from likelyshot.cli.own_data import (
     PerClassOption,
     TextColumnOption,
 )
-from likelyshot.cli.shared import JsonOption, print_json, print_lines, running
+from likelyshot.cli.shared import (
+    JsonOption,
+    PartOption,
+    RayOption,
+    on_cluster,
+    part_of,
+    print_json,
+    print_lines,
+    running,
+)
 from likelyshot.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +55,8 @@ def predict(
         typer.Option(
             "--output",
             "-o",
-            help="The table to write: .csv, .parquet or .jsonl. Default: print JSONL to standard output.",
+            help="The table to write, .csv, .parquet or .jsonl; without an extension, a folder of Parquet files, "
+            "where what is finished is not done again. Default: print JSONL to standard output.",
             show_default=False,
         ),
     ] = None,
@@ -64,6 +74,8 @@ def predict(
     encoder: EncoderOption = None,
     device: OwnDeviceOption = "cpu",
     cache: CacheOption = True,
+    part: PartOption = None,
+    ray: RayOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Classify an image, a pile or a stream of paths by a model that likelyshot fit wrote.
@@ -87,12 +99,13 @@ def predict(
         _stream(model, reject, encoder, device, cache)
         return
     to_screen = as_json or output is None  # sentences must not mix with what is printed
-    with running(to_screen) as (screen, start):
+    with running(to_screen) as (screen, start), on_cluster(ray):
         from likelyshot.cli import own_data
-        from likelyshot.own_data.answers import Tally, json_lines, write_answers
+        from likelyshot.own_data.answers import Tally, json_lines
         from likelyshot.own_data.pipeline import predict as run
 
-        own_data.check_outputs(Path(query), output, gallery, copy_to, link_to)
+        mine = part_of(part)
+        own_data.check_outputs(Path(query), output, gallery, copy_to, link_to, mine)
         result = run(
             _load(model, reject),
             query,
@@ -106,17 +119,16 @@ def predict(
             say=lambda sentence: own_data.show(screen, sentence),
         )
         tally = Tally(result.model.classes)
-        pieces = tally.through(result.chunks())
         if output is None:
-            for piece in pieces:
+            for piece in tally.through(result.chunks()):
                 print_lines(screen, json_lines(piece, all_probabilities=all_probabilities))
         else:
-            write_answers(output, pieces, all_probabilities=all_probabilities)
+            result.save(output, all_probabilities=all_probabilities, part=mine, tally=tally)
         own_data.show_near_duplicates(screen, result)
         extras, failed = own_data.write_extras(result, gallery, copy_to, link_to, gallery_per_class)
     own_data.show_problems(screen, [*result.problems, *failed])
     if len(result.items) > 1 or output is not None:
-        own_data.show_summary(screen, result, tally, output, extras)
+        own_data.show_summary(screen, result, tally, output, extras, part=mine)
     if as_json and output is not None:
         print_json(own_data.classification_facts(result, tally, failed, output))
 

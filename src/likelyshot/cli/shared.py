@@ -28,6 +28,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from likelyshot.data.results import Difference
+    from likelyshot.workers import Part
 
 #: Called with a number of steps; returns what to call as steps are done, and what to call with the name of the stage.
 Start = Callable[[int], tuple[Callable[[int], None], Callable[[str], None]]]
@@ -108,6 +109,45 @@ OverlapOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document to stdout; everything else goes to stderr.")
 ]
+PartOption = Annotated[
+    str | None,
+    typer.Option(
+        "--part",
+        metavar="I/N",
+        help="Do only part I of N, such as 2/8, or auto in a job array of Slurm or Kubernetes; likelyshot merge puts "
+        "all parts together.",
+        show_default=False,
+    ),
+]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="[ADDRESS]",
+        help="Compute on a Ray cluster: HOST:PORT of its head, auto for the one on this machine, or nothing to start "
+        "one. Needs likelyshot[ray].",
+        show_default=False,
+    ),
+]
+
+
+def part_of(text: str | None) -> Part | None:
+    """Read what --part says."""
+    from likelyshot.workers import Part
+
+    return None if text is None else Part.parse(text)
+
+
+@contextlib.contextmanager
+def on_cluster(address: str | None) -> Iterator[None]:
+    """Compute what follows on a Ray cluster, if --ray was given."""
+    if address is None:
+        yield
+        return
+    from likelyshot.workers import on_ray
+
+    with on_ray(address):
+        yield
 
 
 def on_terminal() -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Item:
     """One thing to embed and classify: an image file or a text."""
 
@@ -21,7 +21,7 @@ class Item:
     text: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Problem:
     """What was left out, and why."""
 

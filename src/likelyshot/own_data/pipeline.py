@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,21 +12,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
+from torch import Tensor
 
+from likelyshot import __version__
 from likelyshot.confidence.expectation import Expectation, expectation_from
 from likelyshot.data.features import Base, Features
 from likelyshot.data.items import Item, Problem
+from likelyshot.data.shards import Shards
 from likelyshot.encoders.pretrained import Embedder, open_encoder
 from likelyshot.errors import InputError
 from likelyshot.methods.binding import Params
-from likelyshot.own_data.answers import Answers, Judge, write_answers
+from likelyshot.own_data.answer_folder import is_folder, write_folder
+from likelyshot.own_data.answers import Answers, Judge, Judged, Tally, judge_block, write_answers
 from likelyshot.own_data.folders import sort_into
 from likelyshot.own_data.gallery import MOST, PER_CLASS, write_gallery
 from likelyshot.own_data.model import TRANSDUCTIVE_FROM, Model, wants_rectified
 from likelyshot.own_data.near_duplicates import Near, near_duplicates
 from likelyshot.own_data.piles import Pile, only_in_pile, read_labelled, read_pile
-from likelyshot.own_data.rows import CachePlace, Rows, Stage, begin, gather, repeated, summary
-from likelyshot.own_data.scoring import Pieces, passes
+from likelyshot.own_data.rows import (
+    CachePlace,
+    Rows,
+    Stage,
+    begin,
+    block_count,
+    block_rows,
+    gather,
+    map_rows,
+    repeated,
+    summary,
+)
+from likelyshot.own_data.scoring import Score, passes
+from likelyshot.workers import Part
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -295,25 +313,38 @@ class Classification:
         return self.model.method_for(len(self.items))
 
     @cached_property
-    def _pieces(self) -> Pieces:
-        """The scores; a transductive method goes through the pile here, once."""
+    def _score(self) -> Score | None:
+        """What scores rows one by one; a transductive method goes through the pile here, once."""
         steps = passes(self.model.bound(self.method)) * len(self.items)
         progress = begin(self.stage, "learning from the pile", steps)
-        return self.model.scores(self.rows.vectors, usable=self.rows.usable, progress=progress)
+        return self.model.learnt(self.rows.vectors, usable=self.rows.usable, progress=progress)
 
-    def chunks(self) -> Iterator[Answers]:
-        """Go through the answers piece by piece, so that a million of them need little memory."""
-        pieces = self._pieces
-        progress = begin(self.stage, "classifying", len(self.items))
-        done = 0
-        for rows, scores in pieces():
-            part = self.items[done : done + len(rows)]
-            found = self.judge.answers(rows, scores, [item.name for item in part])
+    @cached_property
+    def _at_once(self) -> list[tuple[Tensor, Tensor]]:
+        """The rows and scores of all blocks, by a method that needs all rows at once."""
+        return list(self.model.scores(self.rows.vectors, usable=self.rows.usable)())
+
+    def chunks(self, numbers: Sequence[int] | None = None) -> Iterator[Answers]:
+        """Go through the answers piece by piece, so that a million of them need little memory.
+
+        Args:
+            numbers: Which pieces, of `block_rows` items each. Default: all.
+        """
+        size = block_rows(self.rows.vectors.shape[1])
+        vectors, usable = self.rows.vectors, self.rows.usable
+        numbers = range(block_count(vectors, usable)) if numbers is None else numbers
+        score = self._score
+        if score is None:
+            pieces: Iterator[Judged] = (self.judge.judged(*self._at_once[number]) for number in numbers)
+        else:
+            pieces = map_rows(judge_block, (score, self.model.rectified, self.judge), vectors, usable, numbers)
+        progress = begin(self.stage, "classifying", sum(min(size, len(self.items) - size * n) for n in numbers))
+        for number, piece in zip(numbers, pieces, strict=True):
+            part = self.items[number * size : (number + 1) * size]
             texts = [item.text or "" for item in part if item.path is None and item.text is not None]
-            yield replace(found, texts=texts) if texts else found
-            done += len(rows)
+            yield Answers([item.name for item in part], self.model.classes, *piece, texts=texts or None)
             if progress is not None:
-                progress(len(rows))
+                progress(len(part))
 
     @cached_property
     def answers(self) -> Answers:
@@ -333,14 +364,56 @@ class Classification:
         """The items that look like a labelled example or like an earlier item of the pile."""
         return near_duplicates(self.rows, self.labelled, self.model.encoder)
 
-    def save(self, path: str | Path, *, all_probabilities: bool = False) -> Path:
-        """Write a table of the answers: .csv, .parquet or .jsonl.
+    @cached_property
+    def identity(self) -> str:
+        """A digest of what the answers follow from: the model and the pile."""
+        sha = hashlib.sha256()
+        model, vectors = self.model, self.rows.vectors
+        stamps = vectors.stamps() if isinstance(vectors, Shards) and vectors.scratch is None else self.rows.digests
+        params = [model.classes, self.method, model.params_for(self.method), model.rectified, model.reject, model.seed]
+        judged = [self.judge.temperature, self.judge.threshold, list(vectors.shape), stamps, __version__]
+        sha.update(json.dumps([params, judged], default=str).encode())
+        for tensor in (model.support, model.labels, *(model.statistics[key] for key in sorted(model.statistics))):
+            sha.update(tensor.contiguous().numpy().tobytes())
+        sha.update(self.rows.largest.tobytes())
+        return sha.hexdigest()
+
+    def save(
+        self,
+        path: str | Path,
+        *,
+        all_probabilities: bool = False,
+        part: Part | None = None,
+        tally: Tally | None = None,
+    ) -> Path:
+        """Write the answers: a table, .csv, .parquet or .jsonl, or, without an extension, a folder of Parquet files.
+
+        A folder is written a file at a time, and what is in it already is not computed again.
 
         Args:
-            path: The table.
+            path: The table, or the folder.
             all_probabilities: Add a column for every class.
+            part: Write only this part of the answers, to a folder; `merge_answers` puts parts together.
+            tally: Counts the answers as they are written.
         """
-        return write_answers(path, self.chunks(), all_probabilities=all_probabilities)
+        path = Path(path)
+        if not is_folder(path):
+            if part is not None:
+                raise InputError(f"expected a folder for a part of the answers, but got {path}: give -o FOLDER")
+            pieces = self.chunks() if tally is None else tally.through(self.chunks())
+            return write_answers(path, pieces, all_probabilities=all_probabilities)
+        vectors = self.rows.vectors
+        write_folder(
+            path,
+            self.chunks,
+            blocks=block_count(vectors, self.rows.usable),
+            block_rows=block_rows(vectors.shape[1]),
+            identity=f"{self.identity} {all_probabilities}",
+            part=part,
+            tally=tally,
+            all_probabilities=all_probabilities,
+        )
+        return path
 
     def gallery(self, path: str | Path, *, per_class: int | None = None, command: str = "") -> Path:
         """Write a page of pictures, or texts, by predicted class.

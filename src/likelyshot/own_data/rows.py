@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -13,12 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likelyshot.data.items import Item, Problem
+from likelyshot.data.shards import Shards
 from likelyshot.encoders.embed import Cache, embed
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
 from likelyshot.functional.scores import rectify
-from likelyshot.machine import CACHE_BYTES, Progress, ordered_map
-from likelyshot.own_data.piles import Pile, duplicates
+from likelyshot.machine import CACHE_BYTES, Progress
+from likelyshot.own_data.piles import Chosen, Pile, duplicates
+from likelyshot.workers import cluster, map_blocks
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+#: Vectors (n, d) in memory, in a map of a file, or in files.
+Vectors = NDArray[Any] | Shards
 
 #: Called with the name of a stage of the work and its number of steps; returns what to call as steps are done.
 Stage = Callable[[str, int], Progress]
@@ -27,6 +36,8 @@ CachePlace = Path | Literal["user"] | None
 
 #: Names that a summary shows for each kind of problem.
 NAMED = 3
+#: Blocks that a task of a cluster computes, so that it takes much longer than to send it.
+TOGETHER = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +45,12 @@ class Rows:
     """The vectors of a pile, and the items that the usable ones belong to."""
 
     items: Sequence[Item]  # of the usable rows, in order
-    vectors: NDArray[Any]  # (n, d), perhaps a map of a file
+    vectors: Vectors  # (n, d)
     usable: NDArray[np.bool_] | None  # (n,), None if all are
     problems: list[Problem]  # everything that was left out, from reading on
     digests: list[str]  # of the contents of the items; empty for vectors that were given
     negative: bool  # whether any usable vector has a negative number
-    largest: NDArray[np.float64]  # (n,) the largest number of each vector
+    largest: NDArray[np.floating[Any]]  # (n,) the largest number of each vector
 
     @property
     def places(self) -> NDArray[np.intp]:
@@ -48,7 +59,7 @@ class Rows:
 
     def in_memory(self) -> NDArray[Any]:
         """Copy the usable vectors into memory."""
-        return np.array(self.vectors if self.usable is None else self.vectors[self.usable])
+        return np.array(self.vectors[:] if self.usable is None else self.vectors[self.usable])
 
 
 def gather(
@@ -72,7 +83,7 @@ def gather(
             raise InputError(f"expected an encoder for {what}, but got none: name one (--encoder NAME)")
         embedded = embed(items, encoder, cache=cache, progress=begin(stage, f"embedding {what}", len(items)))
         vectors, digests = embedded.vectors, embedded.digests
-        items = [items[place] for place in embedded.kept.tolist()]
+        items = items if len(embedded.kept) == len(items) else [items[place] for place in embedded.kept.tolist()]
         problems += embedded.problems
     checked = scan(vectors, progress=begin(stage, f"reading {what}", len(vectors)))
     for rows, kind, detail in (
@@ -82,9 +93,9 @@ def gather(
         problems += [Problem(items[row].name, kind, detail) for row in rows.tolist()]
     usable = None if checked.usable.all() else checked.usable
     if usable is not None:
-        places = np.flatnonzero(usable).tolist()
-        digests = [digests[row] for row in places] if digests else []
-        items = [items[row] for row in places]
+        places = np.flatnonzero(usable)
+        digests = [digests[row] for row in places.tolist()] if digests else []
+        items = Chosen(items, places)
     return Rows(items, vectors, usable, problems, digests, checked.negative, checked.largest)
 
 
@@ -95,10 +106,10 @@ class Scan(NamedTuple):
     infinite: NDArray[np.intp]  # rows with infinity or NaN
     zeros: NDArray[np.intp]  # rows of zeros only
     negative: bool  # whether any usable row has a negative number
-    largest: NDArray[np.float64]  # (n,) the largest number of each row
+    largest: NDArray[np.floating[Any]]  # (n,) the largest number of each row
 
 
-def scan(vectors: NDArray[Any], *, progress: Progress | None = None) -> Scan:
+def scan(vectors: Vectors, *, progress: Progress | None = None) -> Scan:
     """Find the rows that no method can score: those that are not finite, and zeros, which have no direction.
 
     Shapes: vectors (n, d), perhaps a memory map, read in one pass.
@@ -107,14 +118,10 @@ def scan(vectors: NDArray[Any], *, progress: Progress | None = None) -> Scan:
     >>> result.usable.tolist(), result.infinite.tolist(), result.zeros.tolist(), result.negative
     ([True, False, False], [1], [2], False)
     """
-
-    def extremes(block: NDArray[Any]) -> tuple[Tensor, Tensor]:
-        rows = as_tensor(block)
-        return rows.amin(1), rows.amax(1)
-
-    low, high = np.zeros(len(vectors)), np.zeros(len(vectors))
+    precision = np.promote_types(vectors.dtype, np.float32)
+    low, high = np.zeros(len(vectors), precision), np.zeros(len(vectors), precision)
     done = 0
-    for least, most in ordered_map(extremes, blocks(vectors), one_core_each=True):
+    for least, most in map_rows(_extremes, None, vectors):
         part = slice(done, done + len(least))
         low[part], high[part] = least.numpy(), most.numpy()
         done = part.stop
@@ -126,25 +133,89 @@ def scan(vectors: NDArray[Any], *, progress: Progress | None = None) -> Scan:
     return Scan(usable, np.flatnonzero(~finite), np.flatnonzero(zero), bool((low[usable] < 0).any()), high)
 
 
+def _extremes(shared: None, block: NDArray[Any]) -> tuple[Tensor, Tensor]:
+    rows = as_tensor(block)
+    return rows.amin(1), rows.amax(1)
+
+
 def block_rows(dim: int) -> int:
     """Count the rows of `dim` numbers that stay in cache: larger temporaries cost several times as much."""
     return max(1, CACHE_BYTES // (4 * dim))
 
 
-def blocks(vectors: NDArray[Any], usable: NDArray[np.bool_] | None = None) -> Iterator[NDArray[Any]]:
-    """Go through the usable rows of (n, d) vectors, which may be a memory map, by blocks that stay in cache.
+def block_count(vectors: Vectors, usable: NDArray[np.bool_] | None = None) -> int:
+    """Count the blocks of `blocks`."""
+    count = len(vectors) if usable is None else int(usable.sum())
+    return -(-count // block_rows(vectors.shape[1]))
 
-    All blocks but the last have the same number of rows, whatever the `usable` (n,) leave out.
+
+def blocks(
+    vectors: Vectors, usable: NDArray[np.bool_] | None = None, numbers: Iterable[int] | None = None
+) -> Iterator[NDArray[Any]]:
+    """Go through the usable rows of (n, d) vectors, which may be in files, by blocks that stay in cache.
+
+    All blocks but the last have the same number of rows, whatever the `usable` (n,) leave out. With `numbers`, only
+    these blocks are read.
 
     >>> [block.tolist() for block in blocks(np.arange(3).reshape(3, 1), np.array([True, False, True]))]
     [[[0], [2]]]
     """
-    size = block_rows(vectors.shape[1])
-    if usable is None:
-        yield from (vectors[start : start + size] for start in range(0, len(vectors), size))
+    numbers = range(block_count(vectors, usable)) if numbers is None else numbers
+    return (vectors[rows] for rows in _row_sets(vectors.shape[1], usable, numbers))
+
+
+def _row_sets(dim: int, usable: NDArray[np.bool_] | None, numbers: Iterable[int]) -> Iterator[slice | NDArray[np.intp]]:
+    size = block_rows(dim)
+    places = None if usable is None else np.flatnonzero(usable)
+    for number in numbers:
+        part = slice(number * size, (number + 1) * size)
+        yield part if places is None else places[part]
+
+
+def map_rows(
+    function: Callable[[S, NDArray[Any]], R],
+    shared: S,
+    vectors: Vectors,
+    usable: NDArray[np.bool_] | None = None,
+    numbers: Iterable[int] | None = None,
+) -> Generator[R, None, None]:
+    """Call a module-level function with what is shared and with each of the `blocks`; yield the results in order.
+
+    On a cluster, workers read the rows of files themselves and are sent other rows.
+
+    Args:
+        function: Called as function(shared, rows).
+        shared: The same for all blocks.
+        vectors: (n, d).
+        usable: (n,), as in `blocks`.
+        numbers: As in `blocks`.
+
+    >>> list(map_rows(np.add, 1, np.zeros((1, 2))))
+    [array([[1., 1.]])]
+    """
+    numbers = range(block_count(vectors, usable)) if numbers is None else numbers
+    if cluster() is None:
+        yield from map_blocks(function, shared, blocks(vectors, usable, numbers))
+        return
+    rows = _row_sets(vectors.shape[1], usable, numbers)
+    groups = iter(lambda: list(islice(rows, TOGETHER)), [])
+    if isinstance(vectors, Shards) and vectors.scratch is None:
+        tasks = map_blocks(_read_and_call, (function, shared, vectors), groups)
     else:
-        places = np.flatnonzero(usable)
-        yield from (vectors[places[start : start + size]] for start in range(0, len(places), size))
+        sent = ([np.asarray(vectors[part]) for part in group] for group in groups)
+        tasks = map_blocks(_call_each, (function, shared), sent)
+    for results in tasks:
+        yield from results
+
+
+def _read_and_call(task: tuple[Callable[[S, NDArray[Any]], R], S, Shards], rows: Sequence[Any]) -> list[R]:
+    function, shared, vectors = task
+    return [function(shared, vectors[part]) for part in rows]
+
+
+def _call_each(task: tuple[Callable[[S, NDArray[Any]], R], S], given: Sequence[NDArray[Any]]) -> list[R]:
+    function, shared = task
+    return [function(shared, block) for block in given]
 
 
 def as_tensor(block: NDArray[Any], rectified: bool = False) -> Tensor:

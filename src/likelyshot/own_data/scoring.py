@@ -15,15 +15,17 @@ from likelyshot.confidence.temperature import is_transductive
 from likelyshot.errors import InputError
 from likelyshot.functional.checks import check_non_negative
 from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates, l2_normalise, shrunk_means
-from likelyshot.machine import Progress, ordered_map
+from likelyshot.machine import Progress
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import function_of, name_of, parameters_of
 from likelyshot.methods.likelihood_mixture import Mixture, fit_mixture, likelihood_mixture
 from likelyshot.methods.mll_transductive import check_parameters, class_sums, moved
-from likelyshot.own_data.rows import as_tensor, block_rows, blocks
+from likelyshot.own_data.rows import Vectors, as_tensor, block_rows, map_rows
 
 #: Goes through a pile once, block by block: rows and their scores.
 Pieces = Callable[[], Iterator[tuple[Tensor, Tensor]]]
+#: Scores rows (q, d), each on its own: (q, k).
+Score = Callable[[Tensor], Tensor]
 
 #: Rows of a pile that the likelihood mixture is fitted on. More hardly change its classes, and cost their square.
 FITTED = 4_000
@@ -40,7 +42,7 @@ def scores_of(
     method: Method,
     support: Tensor,
     labels: Tensor,
-    vectors: NDArray[Any],
+    vectors: Vectors,
     *,
     n_ways: int,
     usable: NDArray[np.bool_] | None = None,
@@ -64,26 +66,56 @@ def scores_of(
     >>> scores.argmax(-1)
     tensor([0, 1])
     """
+    score = learnt(
+        method,
+        support,
+        labels,
+        vectors,
+        n_ways=n_ways,
+        usable=usable,
+        rectified=rectified,
+        seed=seed,
+        progress=progress,
+    )
+    if score is None:
+        chosen = vectors[:] if usable is None else vectors[usable]
+        return _at_once(method, support, labels, chosen, n_ways, rectified)
+    return lambda: map_rows(_scored, (score, rectified), vectors, usable)
+
+
+def _scored(shared: tuple[Score, bool], block: NDArray[Any]) -> tuple[Tensor, Tensor]:
+    score, rectified = shared
+    with torch.no_grad():
+        rows = as_tensor(block, rectified)
+        return rows, score(rows)
+
+
+def learnt(
+    method: Method,
+    support: Tensor,
+    labels: Tensor,
+    vectors: Vectors,
+    *,
+    n_ways: int,
+    usable: NDArray[np.bool_] | None = None,
+    rectified: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Score | None:
+    """Learn from a pile what scores each of its rows on its own; None if the method needs all rows at once.
+
+    The arguments are as in `scores_of`.
+    """
     if _in_passes(method):
         params = parameters_of(method)
         prototypes = transductive_prototypes(
             support, labels, vectors, n_ways=n_ways, usable=usable, rectified=rectified, progress=progress, **params
         )
         given = {key: params[key] for key in ("lambda_max", "normalise")}
-        score: Callable[[Tensor], Tensor] = functools.partial(prototype_scores, prototypes=prototypes, **given)
-    elif function_of(method) is likelihood_mixture and _count(vectors, usable) > FITTED:
-        score = _fitted(method, support, labels, vectors, n_ways, usable, rectified, seed).scores
-    elif not is_transductive(method):
-        score = functools.partial(method, support, labels, n_ways=n_ways)
-    else:
-        return _at_once(method, support, labels, vectors if usable is None else vectors[usable], n_ways, rectified)
-
-    def run(block: NDArray[Any]) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():
-            rows = as_tensor(block, rectified)
-            return rows, score(rows)
-
-    return lambda: ordered_map(run, blocks(vectors, usable), one_core_each=True)
+        return functools.partial(prototype_scores, prototypes=prototypes, **given)
+    if function_of(method) is likelihood_mixture and _count(vectors, usable) > FITTED:
+        return _fitted(method, support, labels, vectors, n_ways, usable, rectified, seed).scores
+    return None if is_transductive(method) else functools.partial(method, support, labels, n_ways=n_ways)
 
 
 def _in_passes(method: Method) -> bool:
@@ -94,7 +126,7 @@ def _in_passes(method: Method) -> bool:
 def transductive_prototypes(
     support: Tensor,
     labels: Tensor,
-    vectors: NDArray[Any],
+    vectors: Vectors,
     *,
     n_ways: int,
     usable: NDArray[np.bool_] | None = None,
@@ -127,16 +159,7 @@ def transductive_prototypes(
     for _ in range(iterations):
         rates = exponential_rates(prototypes, lambda_max)
         total, count = torch.zeros_like(prototypes), torch.zeros(n_ways, 1, dtype=torch.int64)
-
-        @torch.no_grad()  # threads do not inherit it
-        def sums(block: NDArray[Any], rates: Tensor = rates) -> tuple[Tensor, Tensor]:
-            query = as_tensor(block, rectified)
-            check_non_negative("mll_transductive", query)
-            query = l2_normalise(query) if normalise else query
-            rates = rates.to(query.dtype)
-            return class_sums(query, rates, exponential_log_likelihood(query, rates).argmax(-1))
-
-        for block_total, block_count in ordered_map(sums, blocks(vectors, usable), one_core_each=True):
+        for block_total, block_count in map_rows(_sums, (rates, rectified, normalise), vectors, usable):
             total += block_total
             count += block_count
             if progress is not None:
@@ -145,6 +168,17 @@ def transductive_prototypes(
         if torch.equal(before, prototypes):
             break
     return prototypes
+
+
+@torch.no_grad()  # threads do not inherit it
+def _sums(shared: tuple[Tensor, bool, bool], block: NDArray[Any]) -> tuple[Tensor, Tensor]:
+    """Sum the rows of a block by the class that they are nearest to."""
+    rates, rectified, normalise = shared
+    query = as_tensor(block, rectified)
+    check_non_negative("mll_transductive", query)
+    query = l2_normalise(query) if normalise else query
+    rates = rates.to(query.dtype)
+    return class_sums(query, rates, exponential_log_likelihood(query, rates).argmax(-1))
 
 
 def prototype_scores(query: Tensor, prototypes: Tensor, *, lambda_max: float = 40.0, normalise: bool = True) -> Tensor:
@@ -160,7 +194,7 @@ def prototype_scores(query: Tensor, prototypes: Tensor, *, lambda_max: float = 4
     return exponential_log_likelihood(query, exponential_rates(prototypes, lambda_max).to(query.dtype))
 
 
-def _count(vectors: NDArray[Any], usable: NDArray[np.bool_] | None) -> int:
+def _count(vectors: Vectors, usable: NDArray[np.bool_] | None) -> int:
     return len(vectors) if usable is None else int(usable.sum())
 
 
@@ -168,7 +202,7 @@ def _fitted(
     method: Method,
     support: Tensor,
     labels: Tensor,
-    vectors: NDArray[Any],
+    vectors: Vectors,
     n_ways: int,
     usable: NDArray[np.bool_] | None,
     rectified: bool,

@@ -56,7 +56,7 @@ def answer_stream(
                 if gathered.problems:
                     problem = gathered.problems[0]
                     raise InputError(f"{problem.kind} ({problem.detail})" if problem.detail else problem.kind)
-                rows = as_tensor(gathered.vectors, model.rectified)
+                rows = as_tensor(gathered.vectors[:], model.rectified)
                 with torch.no_grad():
                     scores = method(model.examples, model.labels, rows, n_ways=ways)
                 yield from json_lines(judge.answers(rows, scores, [content]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,19 +12,23 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from likelyshot.data.archives import ARCHIVES, list_archive
 from likelyshot.data.features import READERS, reading
 from likelyshot.data.images import HEIC, SUFFIXES, UNSUPPORTED, WITHOUT_HEIC, find_images
 from likelyshot.data.items import Item, Problem
+from likelyshot.data.shards import STREAMED
 from likelyshot.data.tables import TABLES, read_table
 from likelyshot.errors import InputError
 from likelyshot.own_data.folders import REJECTED
-from likelyshot.own_data.piles.columns import Columns, from_table
+from likelyshot.own_data.piles.columns import Columns, from_shards, from_table
 from likelyshot.own_data.piles.features import read_features
-from likelyshot.own_data.piles.pile import Numbered, Pile, left_out
+from likelyshot.own_data.piles.pile import Chosen, Numbered, Pile, left_out
 
 MAX_TEXT = 1 << 20  # bytes of a text
+#: Bytes of a Parquet file from which on its vectors are not all read into memory.
+STREAM_BYTES = 1 << 27
 
-__all__ = ["Numbered", "Pile", "duplicates", "only_in_pile", "read_labelled", "read_pile"]
+__all__ = ["Chosen", "Numbered", "Pile", "duplicates", "only_in_pile", "read_labelled", "read_pile"]
 
 
 def read_labelled(
@@ -70,22 +76,64 @@ def read_pile(
 ) -> Pile:
     """Read what is to be classified: a folder, nested as it may be, an image, a table, or a file of features.
 
-    A folder without images may hold texts, files that end in .txt.
+    A folder without images may hold texts, files that end in .txt; tar and zip archives of images; or files of vectors,
+    .parquet, .npy or .safetensors. A pattern like "shards/*.parquet" names such files too. Vectors stay in their files.
 
-    Tables are read as `read_labelled` reads them, but need no labels. The vectors of .npy and .safetensors stay in
-    their file.
+    Tables are read as `read_labelled` reads them, but need no labels.
     """
-    path = _existing(path)
-    if path.is_dir():
+    columns = Columns(path_column, label_column, text_column)
+    if files := _matching(path):
+        pile = _read_files(files, columns, root)
+        path = Path(path)
+    elif (path := _existing(path)).is_dir():
         pile = _read_folder(path)
+        if not len(pile.items):
+            files = [Path(problem.name) for problem in pile.problems if problem.kind == UNSUPPORTED]
+            files = [file for file in files if file.suffix.lower() in (*ARCHIVES, *STREAMED)]
+            if files:
+                read, lost = _read_files(files, columns, root), {str(file) for file in files}
+                others = [problem for problem in pile.problems if problem.name not in lost]
+                pile = replace(read, problems=[*others, *read.problems], root=path)
     elif path.suffix.lower() in SUFFIXES:
         pile = Pile([Item(str(path), path=path)], None, [], "image")
     else:
-        pile = _read_file(path, Columns(path_column, label_column, text_column), root, labelled=False)
+        pile = _read_file(path, columns, root, labelled=False)
     if not len(pile.items):
         got = f"nothing{left_out(pile.problems)}"
         raise InputError(f"expected something to classify in {path}, but found {got}: check the path")
     return pile
+
+
+def _matching(path: str | Path) -> list[Path]:
+    """Give the files that a pattern like "shards/*.npy" names, sorted; none if it is the path of something."""
+    if not re.search(r"[*?\[]", str(path)) or os.path.lexists(path):
+        return []
+    found = sorted(Path(name) for name in glob.glob(str(path), recursive=True))  # noqa: PTH207
+    files = [file for file in found if file.is_file()]
+    if not files:
+        raise InputError(f"expected files that match {str(path)[:200]!r}, but there are none: check the pattern")
+    return files
+
+
+def _read_files(files: Sequence[Path], columns: Columns, root: str | Path | None) -> Pile:
+    """Read many files of one kind: images, archives of images, or vectors."""
+    kinds = {"an image": SUFFIXES, "an archive of images": ARCHIVES, "vectors": STREAMED}
+    of = [next((kind for kind, known in kinds.items() if file.suffix.lower() in known), "") for file in files]
+    if "" in of or len(set(of)) > 1:
+        odd = of.index("") if "" in of else next(place for place, kind in enumerate(of) if kind != of[0])
+        got = f"{files[odd].name!r} beside {files[0].name!r}" if odd else f"{files[odd].name!r}"
+        raise InputError(
+            f"expected files of one kind, images, archives (.tar, .zip) or vectors ({', '.join(STREAMED)}), but got "
+            f"{got}: name them apart"
+        )
+    if of[0] == "an image":
+        return Pile([Item(str(file), path=file) for file in files], None, [], "image")
+    if of[0] == "vectors":
+        places = {Path(os.path.realpath(place)) for place in (*(file.parent for file in files), root) if place}
+        return from_shards(files, columns, sorted(places))
+    listed = [list_archive(file) for file in files]
+    members = [member for found, _ in listed for member in found]
+    return Pile(members, None, [problem for _, wrong in listed for problem in wrong], "image")
 
 
 def duplicates(support: Iterable[tuple[str, str]], query: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -177,9 +225,22 @@ def _read_file(path: Path, columns: Columns, root: str | Path | None, labelled: 
     kind = path.suffix.lower()
     if kind in HEIC:
         raise InputError(f"expected an image that can be read, but {path.name!r} is a {WITHOUT_HEIC}")
-    if kind not in READERS:
+    if kind not in (*READERS, *ARCHIVES):
         known = " ".join(sorted(READERS))
         raise InputError(f"expected a folder or one of {known}, but got {path.name!r}: convert it")
+    if kind in ARCHIVES:
+        if labelled:
+            raise InputError(f"expected a folder or a table of labelled examples, but got {path.name!r}: unpack it")
+        return _read_files([path], columns, root)
+    if (
+        kind == ".parquet"
+        and not labelled
+        and path.stat().st_size > STREAM_BYTES
+        and not (columns.path or columns.text)
+    ):
+        streamed = _read_files([path], columns, root)
+        if len(streamed.items):
+            return streamed
     with reading(path):
         if not path.stat().st_size:
             raise InputError("expected rows, but got an empty file: write it again")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from likelyshot.data.items import Item, Problem
 from likelyshot.data.tables import LABEL_COLUMNS, Column, Table
 from likelyshot.errors import InputError
-from likelyshot.own_data.piles.features import vector_pile
+from likelyshot.own_data.piles.features import column_names, shard_pile, vector_pile
 from likelyshot.own_data.piles.pile import Pile, left_out, locate
 
 PATH_COLUMNS = ("path", "image", "file", "filename")
@@ -82,11 +82,38 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
 
 def _vectors(table: Table, columns: Columns) -> Any:
     """Give the embeddings of a table; None if it has paths or texts instead."""
-    pictures = table.find((*PATH_COLUMNS, *TEXT_COLUMNS)) is not None
-    pattern = (
-        r"(f|x|dim|feature|embedding)?_?\d+" if pictures else ".*"
-    )  # width and height of an image are no embedding
+    pattern = number_pattern([column.name for column in table.columns])
     return table.vectors(ignored=[columns.label] if columns.label else [], pattern=pattern)
+
+
+def number_pattern(names: Sequence[str]) -> str:
+    """Give what columns of numbers are called that belong to a vector: width and height of an image do not."""
+    known = {name.strip().lower() for name in names}
+    return r"(f|x|dim|feature|embedding)?_?\d+" if known & {*PATH_COLUMNS, *TEXT_COLUMNS} else ".*"
+
+
+def from_shards(paths: Sequence[Path], columns: Columns, folders: Sequence[Path]) -> Pile:
+    """Make a pile of the embeddings in many files, which are not read now."""
+
+    def meanings(names: Sequence[str]) -> dict[str, str]:
+        known = {name.strip().lower(): name for name in reversed(names)}
+        usual = {"name": NAME_COLUMNS, "label": LABEL_COLUMNS, "path": PATH_COLUMNS, "text": TEXT_COLUMNS}
+        found = {key: next((known[name] for name in options if name in known), None) for key, options in usual.items()}
+        named = {"label": columns.label if columns.label in names else None}
+        return {key: name for key in usual if (name := named.get(key) or found[key]) is not None}
+
+    def found(name: str) -> Path | None:
+        place = locate(name, folders)
+        return place if isinstance(place, Path) else None
+
+    tables = [path for path in paths if path.suffix.lower() == ".parquet"]
+    return shard_pile(
+        paths,
+        pattern=number_pattern(column_names(tables[0])) if tables else ".*",
+        ignored=[columns.label] if columns.label else [],
+        meanings=meanings,
+        locate=found,
+    )
 
 
 def _image_pile(paths: Column, labels: Sequence[str | None], problems: list[Problem], folders: Sequence[Path]) -> Pile:

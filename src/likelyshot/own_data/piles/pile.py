@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, overload
 
+import numpy as np
 from numpy.typing import NDArray
 
 from likelyshot.data.items import Item, Problem
+from likelyshot.data.shards import Shards
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +21,7 @@ class Pile:
     """Items in order, their vectors if these are known already, and what was left out."""
 
     items: Sequence[Item]
-    vectors: NDArray[Any] | None  # (n, d), perhaps a map of the file; not looked through for NaN
+    vectors: NDArray[Any] | Shards | None  # (n, d), perhaps in files; not looked through for NaN
     problems: list[Problem]
     kind: Literal["image", "text", "features"]
     root: Path | None = None  # the folder that was searched, if it was one
@@ -90,6 +92,36 @@ def locate(name: str, folders: Sequence[Path]) -> Path | str:
         elif os.path.isfile(real):  # Path.is_file raises for names that are too long  # noqa: PTH113
             return path
     return "outside the folder" if outside else "missing file"
+
+
+class Chosen(Sequence[Item]):
+    """Some of many items, each fetched when it is asked for.
+
+    >>> [item.name for item in Chosen(Numbered(5), np.array([1, 3]))]
+    ['row 2', 'row 4']
+    """
+
+    def __init__(self, items: Sequence[Item], places: NDArray[np.intp]) -> None:
+        self._items, self._places = items, places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, place: int) -> Item: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Item]: ...
+    def __getitem__(self, place: int | slice) -> Item | list[Item]:
+        if isinstance(place, int):
+            return self._items[int(self._places[place])]
+        rows = self._places[place]
+        if not len(rows):
+            return []
+        first = int(rows[0])
+        if rows[-1] - first < 4 * len(rows) and (np.diff(rows) > 0).all():  # close together: fetch them at once
+            near = self._items[first : int(rows[-1]) + 1]
+            return [near[row - first] for row in rows.tolist()]
+        return [self._items[row] for row in rows.tolist()]
 
 
 def left_out(problems: Sequence[Problem]) -> str:

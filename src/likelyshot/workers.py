@@ -1,0 +1,273 @@
+"""Where blocks of work run: threads of this machine or tasks of a Ray cluster; and which part of them is our own.
+
+What is mapped over blocks goes through here: a module-level function, something that all its calls share, and items in
+a fixed order. The results come in that order and have the same bits wherever they were computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import re
+import socket
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from likelyshot import __version__
+from likelyshot.errors import InputError
+from likelyshot.machine import cores, ordered_map
+
+S = TypeVar("S")
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: How often a block is tried again after the worker or the machine that had it is gone.
+RETRIES = 5
+#: Seconds to wait for the head of a cluster.
+PATIENCE = 5.0
+EXTRA = "pip install 'likelyshot[ray]'"
+
+_ray: ContextVar[Ray | None] = ContextVar("ray", default=None)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several parts of the same work, each done by its own process, counted from 1."""
+
+    number: int
+    count: int
+
+    def of(self, total: int) -> range:
+        """Give the positions of this part; the sizes of parts differ by one at most.
+
+        >>> [Part(number, 3).of(10) for number in (1, 2, 3)]
+        [range(0, 3), range(3, 6), range(6, 10)]
+        """
+        return range((self.number - 1) * total // self.count, self.number * total // self.count)
+
+    def __str__(self) -> str:
+        return f"part {self.number} of {self.count}"
+
+    @classmethod
+    def parse(cls, text: str, environment: Mapping[str, str] = os.environ) -> Part:
+        """Read "2/8", or with "auto" the variables of a job array of Slurm or of an indexed Job of Kubernetes.
+
+        Kubernetes tells a pod its index but not the number of pods: set JOB_COMPLETIONS to it.
+
+        Args:
+            text: I/N, or "auto".
+            environment: Variables of the process.
+
+        >>> Part.parse("2/8")
+        Part(number=2, count=8)
+        >>> slurm = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_MIN": "3", "SLURM_ARRAY_TASK_COUNT": "6"}
+        >>> Part.parse("auto", slurm)
+        Part(number=5, count=6)
+        """
+        if text == "auto":
+            return cls._from_variables(environment)
+        match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+        part = cls(int(match[1]), int(match[2])) if match else None
+        if part is None or not 1 <= part.number <= part.count:
+            raise InputError(f"expected a part like 2/8, from 1/8 to 8/8, but got {text!r}: give --part I/N")
+        return part
+
+    @classmethod
+    def _from_variables(cls, environment: Mapping[str, str]) -> Part:
+        try:
+            if "SLURM_ARRAY_TASK_ID" in environment:
+                first, step = (int(environment.get(f"SLURM_ARRAY_TASK_{key}", 1)) for key in ("MIN", "STEP"))
+                number = (int(environment["SLURM_ARRAY_TASK_ID"]) - first) // (step or 1) + 1
+                return cls.parse(f"{number}/{int(environment['SLURM_ARRAY_TASK_COUNT'])}")
+            if "JOB_COMPLETION_INDEX" in environment:
+                number = int(environment["JOB_COMPLETION_INDEX"]) + 1
+                return cls.parse(f"{number}/{int(environment['JOB_COMPLETIONS'])}")
+        except KeyError as missing:
+            raise InputError(
+                f"expected the variable {missing.args[0]}, but it is not set: set it to the number of parts, or give "
+                "--part I/N"
+            ) from None
+        except ValueError:
+            raise InputError("expected numbers in the variables of the job array: give --part I/N instead") from None
+        raise InputError(
+            "expected a job array of Slurm (SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT) or of Kubernetes "
+            "(JOB_COMPLETION_INDEX and JOB_COMPLETIONS), but neither is set: give --part I/N"
+        )
+
+
+def map_blocks(function: Callable[[S, T], R], shared: S, items: Iterable[T]) -> Generator[R, None, None]:
+    """Call a module-level function with what is shared and with each item; yield the results in the order of the items.
+
+    Calls run in threads, one per core, or as tasks of the cluster that `on_ray` has joined. Torch runs on one core in
+    each of them, so that neither the number of threads nor that of machines changes a bit.
+
+    Args:
+        function: Called as function(shared, item).
+        shared: Sent once to every worker of a cluster.
+        items: Consumed a little ahead of the results.
+
+    >>> list(map_blocks(pow, 2, [1, 2, 3]))
+    [2, 4, 8]
+    """
+    cluster = _ray.get()
+    if cluster is not None:
+        return cluster.map(function, shared, items)
+    return ordered_map(partial(function, shared), items, one_core_each=True)
+
+
+def cluster() -> Ray | None:
+    """Give the cluster that work is sent to now, if there is one."""
+    return _ray.get()
+
+
+@contextlib.contextmanager
+def on_ray(address: str = "local") -> Iterator[Ray]:
+    """Send blocks of work to a Ray cluster.
+
+    Everything in the `with` block that maps over blocks uses it. Workers read the files of a pile themselves, so these
+    must lie at the same path on every machine. A program that has called `ray.init` itself keeps its cluster.
+
+    Args:
+        address: HOST:PORT of the head of a cluster; "auto" for the one that runs on this machine; "local" to start one
+            on this machine that ends with the block.
+    """
+    joined = Ray(address)
+    token = _ray.set(joined)
+    try:
+        yield joined
+    finally:
+        _ray.reset(token)
+        joined.close()
+
+
+class Ray:
+    """A Ray cluster: tasks of Ray Core over items, in order, tried again where a worker or a machine is lost.
+
+    Args:
+        address: As in `on_ray`.
+    """
+
+    def __init__(self, address: str = "local") -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        try:
+            ray: Any = importlib.import_module("ray")
+        except ImportError:
+            raise InputError(f"expected Ray for --ray, but it is not installed: {EXTRA}, on every machine") from None
+        self._ray = ray
+        self._mine = not ray.is_initialized()
+        if self._mine:
+            self._join(address)
+        self._task = ray.remote(_call).options(num_cpus=1, max_retries=RETRIES)
+
+    def _join(self, address: str) -> None:
+        if address.startswith("ray://"):
+            raise InputError(f"expected HOST:PORT of a cluster, but got {address}: run the command on a machine of it")
+        if address not in ("local", "auto"):
+            _reach(address)
+        try:
+            self._ray.init(
+                address=address,
+                include_dashboard=False if address == "local" else None,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **({"num_cpus": cores()} if address == "local" else {}),
+            )
+        except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
+            reason = str(error).strip().split("\n")[0][:160]
+            raise InputError(
+                f"expected a Ray cluster at {address}, but cannot join it ({reason}): start one with ray start --head, "
+                "or give --ray alone for one on this machine"
+            ) from None
+
+    @property
+    def workers(self) -> int:
+        """How many blocks the cluster computes at a time: one per core of its machines."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 0)))
+
+    def map(self, function: Callable[[S, T], R], shared: S, items: Iterable[T]) -> Generator[R, None, None]:
+        """Do what `map_blocks` does, on the cluster."""
+        sent = [self._ray.put(shared)]  # in a list: a worker fetches it once, and not for every item
+        waiting: deque[Any] = deque()
+        most = 2 * self.workers + 1
+        try:
+            for item in items:
+                waiting.append(self._task.remote(sent, function, item, __version__))
+                if len(waiting) >= most:
+                    yield self._result(waiting.popleft())
+                    most = max(most, 2 * self.workers + 1)  # machines may join
+            while waiting:
+                yield self._result(waiting.popleft())
+        finally:
+            for task in waiting:
+                self._ray.cancel(task)
+
+    def _result(self, task: Any) -> Any:
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(task)
+        except errors.RayTaskError as error:
+            if isinstance(error.cause, InputError):
+                raise InputError(str(error.cause)) from None
+            if isinstance(error.cause, ModuleNotFoundError | AttributeError) and "likelyshot" in str(error.cause):
+                raise InputError(
+                    f"expected likelyshot {__version__} on every machine of the cluster, but a worker has none or "
+                    f"another ({error.cause}): install it there"
+                ) from None
+            raise
+        except (
+            errors.WorkerCrashedError,
+            errors.NodeDiedError,
+            errors.OutOfMemoryError,
+            errors.ObjectLostError,
+        ) as error:
+            raise InputError(
+                f"a worker was lost {RETRIES + 1} times with the same rows ({type(error).__name__}): see that workers "
+                "have memory, and start the command again; what is finished is not done again"
+            ) from None
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started here ends."""
+        if self._mine:
+            self._ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Say at once that nothing listens at an address, which Ray would try for a minute."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+    except (OSError, ValueError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(
+            f"expected the head of a Ray cluster at {address}, but nothing answers there ({reason}): give HOST:PORT "
+            "as ray start --head prints it"
+        ) from None
+
+
+#: What the last map sent to this worker.
+_received: dict[str, Any] = {}
+
+
+def _call(sent: list[Any], function: Callable[[Any, Any], Any], item: Any, version: str) -> Any:
+    """Call a function in a worker."""
+    import torch
+
+    ray: Any = importlib.import_module("ray")
+    if version != __version__:
+        raise InputError(
+            f"expected likelyshot {version} on every machine of the cluster, but {socket.gethostname()} has "
+            f"{__version__}: install the same version"
+        )
+    torch.set_num_threads(1)
+    key = sent[0].hex()
+    if key not in _received:
+        _received.clear()
+        _received[key] = ray.get(sent[0])
+    return function(_received[key], item)

@@ -1,0 +1,71 @@
+"""Parts of work, and what they are in job arrays. Tests with a cluster are in test_ray.py."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from likelyshot.errors import InputError
+from likelyshot.workers import Part, Ray, map_blocks
+
+
+@pytest.mark.parametrize(("total", "count"), [(10, 3), (2, 5), (0, 2), (7, 7)])
+def test_parts_are_a_partition_in_order_and_even(total, count):
+    parts = [Part(number, count).of(total) for number in range(1, count + 1)]
+    assert [place for part in parts for place in part] == list(range(total))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "part"),
+    [
+        ({"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_COUNT": "4"}, Part(1, 4)),
+        ({"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_MIN": "0", "SLURM_ARRAY_TASK_COUNT": "4"}, Part(1, 4)),
+        (
+            {
+                "SLURM_ARRAY_TASK_ID": "8",
+                "SLURM_ARRAY_TASK_MIN": "4",
+                "SLURM_ARRAY_TASK_STEP": "2",
+                "SLURM_ARRAY_TASK_COUNT": "3",
+            },
+            Part(3, 3),
+        ),
+        ({"JOB_COMPLETION_INDEX": "0", "JOB_COMPLETIONS": "2"}, Part(1, 2)),
+    ],
+)
+def test_job_arrays(variables, part):
+    assert Part.parse("auto", variables) == part
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "words"),
+    [
+        ("0/4", {}, "from 1/8 to 8/8, but got '0/4'"),
+        ("5/4", {}, "got '5/4'"),
+        ("two", {}, "got 'two'"),
+        ("auto", {}, "neither is set"),
+        ("auto", {"JOB_COMPLETION_INDEX": "0"}, "JOB_COMPLETIONS, but it is not set"),
+        ("auto", {"SLURM_ARRAY_TASK_ID": "x", "SLURM_ARRAY_TASK_COUNT": "2"}, "expected numbers"),
+    ],
+)
+def test_other_parts_are_refused(text, variables, words):
+    with pytest.raises(InputError, match=words):
+        Part.parse(text, variables)
+
+
+def test_results_come_in_the_order_of_the_items():
+    assert list(map_blocks(divmod, 17, range(1, 9))) == [divmod(17, n) for n in range(1, 9)]
+
+
+def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"Ray for --ray, but it is not installed: pip install 'likelyshot\[ray\]'"):
+        Ray()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "host:99999999"])
+def test_a_bad_address_is_told_at_once(address):
+    pytest.importorskip("ray")
+    with pytest.raises(InputError, match=f"head of a Ray cluster at {address}, but nothing answers"):
+        Ray(address)
