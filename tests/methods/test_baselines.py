@@ -12,7 +12,7 @@ from likelyshot.methods.euclidean import euclidean
 from made_tasks import RAGGED, ragged
 
 
-def linear_layer(support, labels, query, ways, steps=25, learning_rate=1e-3):
+def linear_layer(support, labels, query, ways, tau=10.0, steps=25, learning_rate=1e-3):
     """One task, a linear layer of torch, autograd, and the optimiser of torch."""
     support = support / support.norm(dim=1, keepdim=True)
     query = query / query.norm(dim=1, keepdim=True)
@@ -25,9 +25,9 @@ def linear_layer(support, labels, query, ways, steps=25, learning_rate=1e-3):
     optimiser = torch.optim.Adam(layer.parameters(), lr=learning_rate)
     for _ in range(steps):
         optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(layer(support), labels).backward()
+        torch.nn.functional.cross_entropy(tau * layer(support), labels).backward()
         optimiser.step()
-    return layer(query).detach()
+    return tau * layer(query).detach()
 
 
 def cosine_layer(support, labels, query, ways, tau=15.0, steps=25, learning_rate=1e-3):
@@ -69,7 +69,7 @@ def test_defaults_are_100_steps_of_1e_3(method, oracle):
 
 def test_no_step_is_the_nearest_prototype():
     inputs = ragged(4)
-    distances = -2 * baseline(*inputs, n_ways=4, steps=0) + 1  # ||z||^2 - 2 w.z + ||w||^2
+    distances = -2 * baseline(*inputs, n_ways=4, steps=0, tau=1.0) + 1  # ||z||^2 - 2 w.z + ||w||^2
     torch.testing.assert_close(-distances, euclidean(*inputs, n_ways=4))
     scores = baseline_pp(*inputs, n_ways=4, steps=0, tau=1.0)
     torch.testing.assert_close(scores, cosine(*inputs, n_ways=4))

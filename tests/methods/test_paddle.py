@@ -31,8 +31,14 @@ def sample(seed, labels, queries=30, dim=16, noise=0.35, ways=4):
     return noisy(labels), labels, noisy(truth)
 
 
-def oracle(support, labels, query, ways, lam=75.0, tau=100.0, iterations=100):
+def variance(support, labels, query):
+    everything = np.array([row / np.linalg.norm(row) for row in [*support.numpy(), *query.numpy()]])
+    return np.mean(np.sum((everything - everything.mean(0)) ** 2, 1))
+
+
+def oracle(support, labels, query, ways, lam=75.0, tau=70.0, iterations=100):
     """The three updates, one query and one class at a time, on the vectors themselves."""
+    tau = tau / variance(support, labels, query)
     support, query = ([row / np.linalg.norm(row) for row in x.numpy()] for x in (support, query))
     w = [
         np.mean([x for x, y in zip(support, labels, strict=True) if y == k] or [0 * support[0]], 0) for k in range(ways)
@@ -73,16 +79,17 @@ def test_equals_all_hundred_updates(seed):
 
 def test_no_iterations_are_the_nearest_prototype():
     task = sample(0, LABELS["unequal shots"])
-    torch.testing.assert_close(paddle(*task, n_ways=4, iterations=0, tau=2.0), euclidean(*task, n_ways=4))
+    scores = paddle(*task, n_ways=4, iterations=0, tau=2.0)
+    torch.testing.assert_close(scores * variance(*task), euclidean(*task, n_ways=4))
 
 
 def test_one_update_by_hand():
-    """Along an axis: support at 0 and 1 of class 0 and 1, one query at 0, so u = (1, e^(-tau/2)) / (1 + e^(-tau/2))."""
+    """Along an axis: support at 0 and 1, one query at 0, of variance 2/9: u = (1, e^-1) / (1 + e^-1)."""
     support, query = torch.tensor([[0.0], [1.0]]).double(), torch.tensor([[0.0]]).double()
     e = math.exp(-1.0)
     u0, u1 = 1 / (1 + e), e / (1 + e)
     expected = [math.log(u0 + 1e-6) + 1, -((1 / (1 + u1)) ** 2) + math.log(u1 + 1e-6) + 1]
-    scores = paddle(support, torch.tensor([0, 1]), query, n_ways=2, lam=1.0, tau=2.0, iterations=1, normalise=False)
+    scores = paddle(support, torch.tensor([0, 1]), query, n_ways=2, lam=1.0, tau=4 / 9, iterations=1, normalise=False)
     torch.testing.assert_close(scores, torch.tensor([expected]).double())
 
 
@@ -102,8 +109,8 @@ def test_the_prior_favours_the_class_with_most_queries():
     support = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     query = torch.tensor([[1.0, 0.05]] * 20 + [[0.98, 1.0]])
     labels = torch.tensor([0, 1])
-    assert paddle(support, labels, query, n_ways=2, lam=0.0, tau=5.0, iterations=1)[-1].argmax() == 1
-    assert paddle(support, labels, query, n_ways=2, lam=75.0, tau=5.0, iterations=1)[-1].argmax() == 0
+    assert paddle(support, labels, query, n_ways=2, lam=0.0, tau=0.5, iterations=1)[-1].argmax() == 1
+    assert paddle(support, labels, query, n_ways=2, lam=75.0, tau=0.5, iterations=1)[-1].argmax() == 0
 
 
 def test_a_class_that_empties_stays_finite():
@@ -113,3 +120,12 @@ def test_a_class_that_empties_stays_finite():
     assert scores.argmax(-1).tolist() == [0] * 15
     absent = paddle(support[:2], labels[:2], query, n_ways=20, tau=1e4)
     assert absent.isfinite().all()
+
+
+def test_a_part_that_all_vectors_share_does_not_matter():
+    support, labels, query = sample(3, LABELS["one shot"], noise=0.3)
+    shared = 5 * torch.ones(16, dtype=torch.float64)
+    scores = paddle(support, labels, query, n_ways=4, normalise=False)
+    moved = paddle(support + shared, labels, query + shared, n_ways=4, normalise=False)
+    torch.testing.assert_close(moved, scores, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(paddle(7 * support, labels, 7 * query, n_ways=4, normalise=False), scores)

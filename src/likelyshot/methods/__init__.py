@@ -76,7 +76,9 @@ FACTS: dict[Method, Facts] = {
     protonet: Facts("ProtoNet, not normalised", "closed form", quick=True),
     simpleshot: Facts("SimpleShot", "closed form", quick=True),
     matching: Facts("Matching", "closed form", quick=True),
-    baseline: Facts("Baseline", "trained"),
+    baseline: Facts(
+        "Baseline", "trained", variants={"baseline_plain": Variant("Baseline, no temperature", {"tau": 1.0})}
+    ),
     baseline_pp: Facts("Baseline++", "trained"),
     logistic: Facts("Logistic regression", "trained"),
     ridge: Facts("Ridge regression", "closed form"),
@@ -95,7 +97,11 @@ FACTS: dict[Method, Facts] = {
     entropy_min: Facts("Entropy-min, classifier only", published="Entropy-min", quick=True),
     tim: Facts("TIM-GD", published="TIM", temperature=0.17, slow=True),
     alpha_tim: Facts("alpha-TIM", temperature=0.17, slow=True),
-    laplacianshot: Facts("LaplacianShot", quick=True),
+    laplacianshot: Facts(
+        "LaplacianShot",
+        quick=True,
+        variants={"laplacianshot_rectified": Variant("LaplacianShot, prototypes rectified", {"rectified": True})},
+    ),
     bd_cspn: Facts("BD-CSPN", quick=True),
     pt_map: Facts(
         "PT-MAP",
