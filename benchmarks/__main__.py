@@ -59,7 +59,8 @@ def main() -> None:
 
     def measure(what, reference, ours, unit, n_ref, n_ours, goal=None):
         slow, fast = seconds(reference, repeats) / n_ref, seconds(ours, repeats) / n_ours
-        rows.append((what, f"{slow * 1e3:.3g}", f"{fast * 1e3:.3g}", unit, slow / fast, goal))
+        aim = f"{goal} x" if goal else "-"
+        rows.append((what, f"{slow * 1e3:.3g}", f"{fast * 1e3:.3g}", unit, f"{slow / fast:.3g} x", aim))
 
     def numpy_loop(dtype):
         vectors = features.vectors.numpy().astype(dtype)
@@ -79,8 +80,10 @@ def main() -> None:
             "task",
             n_reference,
             n_tasks,
-            15,
+            {"float32": 20, "float64": 15}[dtype.__name__],
         )
+    mixture = seconds(lambda: evaluate(METHODS["likelihood_mixture"], features, tasks), repeats) / n_tasks
+    rows.append(("likelihood mixture", "-", f"{mixture * 1e3:.3g}", "task", f"{1 / mixture:,.0f} / s", "1,000 / s"))
 
     support, query = features.vectors[tasks.support], features.vectors[tasks.query]
     batch = min(n_tasks, 100)
@@ -137,8 +140,8 @@ def main() -> None:
     )
     for heading in ("what", "reference, ms", "likelyshot, ms", "per", "ratio", "goal"):
         table.add_column(heading, justify="left" if heading in ("what", "per") else "right")
-    for what, slow, fast, unit, ratio, goal in rows:
-        table.add_row(what, slow, fast, unit, f"{ratio:.3g} x", f"{goal} x" if goal else "-")
+    for row in rows:
+        table.add_row(*row)
     Console(width=120).print(table)
     Console(width=120).print(
         f"{date.today()}, {cores()} cores, {platform.system()} {platform.machine()}, torch {torch.__version__}, "

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from likelyshot.functional.scores import one_hot
-from likelyshot.functional.within import discounted_directions
+from likelyshot.functional.within import discounted_directions, discounted_products
 
 
 def random(rows, dim, seed=0):
@@ -33,3 +33,10 @@ def test_tasks_do_not_mix():
     y, known = random(8, 5).view(2, 4, 5), one_hot(torch.tensor([0, 0, 1, 1]), 2, torch.float64).mT
     both = discounted_directions(y, known, 0.5)
     torch.testing.assert_close(both[1], discounted_directions(y[1], known, 0.5))
+
+
+def test_inner_products_in_the_metric_are_those_of_the_coordinates():
+    y, known = random(24, 9).view(2, 12, 9), one_hot(torch.tensor([0, 0, 1, 1, 1, 3]), 4, torch.float64).mT
+    w = discounted_directions(y[:, :6], known, 0.25)
+    metric = torch.eye(9, dtype=torch.float64) - w.mT @ w
+    torch.testing.assert_close(discounted_products(y @ y.mT, known, 0.25), y @ metric @ y.mT)

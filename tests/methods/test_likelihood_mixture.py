@@ -101,22 +101,24 @@ def oracle(support, labels, query, ways, iterations, base_within=None):
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
 @pytest.mark.parametrize("iterations", [1, 5])
-def test_equals_the_equations_one_sample_at_a_time(labels, iterations):
-    support, labels, query, _ = sample(0, labels)
+@pytest.mark.parametrize("dim", [16, 40], ids=["few features, coordinates", "many features, inner products"])
+def test_equals_the_equations_one_sample_at_a_time(labels, iterations, dim):
+    support, labels, query, _ = sample(0, labels, dim=dim)
     scores = likelihood_mixture(support, labels, query, n_ways=4, iterations=iterations)
     expected = oracle(support, labels, query, 4, iterations)
     torch.testing.assert_close(scores, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_the_covariance_of_base_classes_scales_the_roots():
-    support, labels, query, _ = sample(0, [0, 1, 2, 3] * 2)
-    noise = torch.rand(16, 40, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+@pytest.mark.parametrize("dim", [16, 40])
+def test_the_covariance_of_base_classes_scales_the_roots(dim):
+    support, labels, query, _ = sample(0, [0, 1, 2, 3] * 2, dim=dim)
+    noise = torch.rand(dim, 60, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     within = noise @ noise.T
     scores = likelihood_mixture(support, labels, query, n_ways=4, base_within=within)
     expected = oracle(support, labels, query, 4, 7, base_within=within.numpy())
     torch.testing.assert_close(scores, expected, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(
-        likelihood_mixture(support, labels, query, n_ways=4, base_within=torch.zeros(16, 16)),
+        likelihood_mixture(support, labels, query, n_ways=4, base_within=torch.zeros(dim, dim)),
         likelihood_mixture(support, labels, query, n_ways=4),
     )
     with pytest.raises(InputError, match=r"base_within"):
@@ -125,8 +127,9 @@ def test_the_covariance_of_base_classes_scales_the_roots():
 
 @pytest.mark.parametrize("marginals", ["estimated", "uniform"])
 @pytest.mark.parametrize("labels", [LABELS["one shot"], LABELS["five shots"]], ids=["one shot", "five shots"])
-def test_a_fitted_mixture_scores_further_queries_as_its_own(labels, marginals):
-    support, labels, query, _ = sample(10, labels, queries=60)
+@pytest.mark.parametrize("dim", [16, 60])
+def test_a_fitted_mixture_scores_further_queries_as_its_own(labels, marginals, dim):
+    support, labels, query, _ = sample(10, labels, queries=60, dim=dim)
     alone = Constants(agreement=0.0)  # a neighbour of a further query need not be one of its own
     mixture, scores = fit_mixture(support, labels, query, n_ways=4, marginals=marginals, constants=alone)
     torch.testing.assert_close(mixture.scores(query), scores, rtol=1e-5, atol=1e-5)
@@ -146,6 +149,15 @@ def test_neighbours_of_a_further_query_vote_by_their_responsibilities():
         expected.append(2 * mixture.votes.numpy()[:, nearest].mean(1))
     without = mixture._replace(voters=None).scores(further)
     torch.testing.assert_close(mixture.scores(further), (without + torch.tensor(np.array(expected))).log_softmax(-1))
+
+
+def test_samples_that_share_nearly_everything_are_told_apart_in_single_precision():
+    support, labels, query, truth = sample(13, [0, 1, 2, 3] * 2, dim=60)
+    support, query = support + 3, query + 3  # cosines above 0.99
+    single = likelihood_mixture(support.float(), labels, query.float(), n_ways=4)
+    double = likelihood_mixture(support, labels, query, n_ways=4)
+    torch.testing.assert_close(single.double(), double, rtol=2e-3, atol=2e-3)
+    assert (double.argmax(-1) == truth).double().mean() > 0.9
 
 
 def test_without_rounds_no_query_depends_on_another():

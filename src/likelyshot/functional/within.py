@@ -28,5 +28,30 @@ def discounted_directions(y: Tensor, known: Tensor, prior: float) -> Tensor:
         deviations = torch.linalg.qr(deviations).R
     inner = deviations @ deviations.mT
     inner.diagonal(dim1=-2, dim2=-1).add_(prior)
-    directions: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), deviations, upper=False)
-    return directions
+    return _whiten(deviations, inner)
+
+
+def discounted_products(gram: Tensor, known: Tensor, prior: float) -> Tensor:
+    """Give inner products in the metric (S / prior + I)^-1 of `discounted_directions`, from the plain ones.
+
+    Those of deviations with samples, and of deviations with each other, follow from those of the samples.
+    Shapes: gram (..., n, n), known (..., k, s) with the s labelled samples first -> (..., n, n).
+
+    >>> y = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [2.0, 1.0]])
+    >>> discounted_products(y @ y.T, torch.tensor([[1.0, 1.0]]), prior=2.0)
+    tensor([[ 0.5000, -0.5000,  1.0000],
+            [-0.5000,  0.5000, -1.0000],
+            [ 1.0000, -1.0000,  3.0000]])
+    """
+    s, means = known.shape[-1], mean_weights(known)
+    deviations = gram[..., :s, :] - known.mT @ (means @ gram[..., :s, :])  # (..., s, n): Z y'
+    inner = deviations[..., :s] - (deviations[..., :s] @ means.mT) @ known  # (..., s, s): Z Z'
+    inner.diagonal(dim1=-2, dim2=-1).add_(prior)
+    shadow = _whiten(deviations, inner)
+    return gram - shadow.mT @ shadow
+
+
+def _whiten(x: Tensor, inner: Tensor) -> Tensor:
+    """Give L^-1 x with L L' = inner, which is positive definite: no need to ask the device whether it was."""
+    white: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky_ex(inner).L, x, upper=False)
+    return white

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,17 +11,17 @@ import torch
 from torch import Tensor
 
 from likelyshot.functional.checks import check_count, check_non_negative, check_shape, prepare
-from likelyshot.functional.gram import join, mean_weights
+from likelyshot.functional.gram import join, squared_distances_to_means
 from likelyshot.functional.neighbours import nearest_neighbours
 from likelyshot.functional.scores import l2_normalise
 from likelyshot.functional.shares import class_shares
 from likelyshot.functional.sinkhorn import sinkhorn
-from likelyshot.functional.within import discounted_directions
+from likelyshot.functional.within import discounted_directions, discounted_products
 
 #: Samples above which there are no neighbours: their graph is quadratic.
 LARGEST_GRAPH = 6000
-#: Guards, of unit vectors: the least mean feature, the least mean squared distance, and rounding.
-LEAST_MEAN, LEAST_DISTANCE, ROUNDING = 1e-6, 1e-3, 100
+#: Guards, of unit vectors: the least mean feature, the least mean squared distance, the least spread, and rounding.
+LEAST_MEAN, LEAST_DISTANCE, LEAST_SPREAD, ROUNDING = 1e-6, 1e-3, 1e-30, 100
 
 
 class Constants(NamedTuple):
@@ -85,7 +86,9 @@ def likelihood_mixture(
     check_count("iterations", iterations, "7 are enough, 0 are for single queries")
     check_non_negative("likelihood_mixture", support, query)
     given = {"base_within": base_within, "marginals": marginals, "iterations": iterations, "normalise": normalise}
-    return fit_mixture(support, labels, query, n_ways=n_ways, **given)[1]  # type: ignore[arg-type]
+    if iterations == 0:
+        return fit_mixture(support, labels, query, n_ways=n_ways, **given)[1]  # type: ignore[arg-type]
+    return _fit(support, labels, query, n_ways=n_ways, constants=Constants(), **given).z.mT  # type: ignore[arg-type]
 
 
 class Views(NamedTuple):
@@ -109,6 +112,15 @@ class Space(NamedTuple):
     factor: Tensor | None  # (d, d), F F' = (I + c S)^-1
     centre: Tensor  # (..., 1, d)
     directions: Tensor  # (..., m, d)
+
+    @staticmethod
+    def at_start(samples: Tensor, base_within: Tensor | None, constants: Constants) -> Space:
+        """Give the space before any sample has been seen."""
+        dim, factor = samples.shape[-1], None
+        if base_within is not None:
+            check_shape("base_within", base_within, (dim, dim), "use that of the same features")
+            factor = _base_factor(base_within, base_within._version, constants.base_scatter).to(samples)
+        return Space(constants.power, factor, samples.new_zeros(1, dim), samples.new_zeros(0, dim))
 
     def roots(self, x: Tensor) -> Tensor:
         """Take the power of unit vectors, scale them by the base classes, and give them unit length."""
@@ -150,8 +162,13 @@ class Classes(NamedTuple):
 
     def distances(self, views: Views) -> Tensor:
         """Compute d: (..., k, n)."""
-        products = self.centres @ views.y.mT - self.shadows @ views.shadow.mT
-        own = self.centres.square().sum(-1) - self.shadows.square().sum(-1)
+        return self.distances_to(self.centres, self.shadows, views)
+
+    @staticmethod
+    def distances_to(centres: Tensor, shadows: Tensor, views: Views) -> Tensor:
+        """Compute d of samples to centres: (..., k, n)."""
+        products = centres @ views.y.mT - shadows @ views.shadow.mT
+        own = centres.square().sum(-1) - shadows.square().sum(-1)
         return (own.unsqueeze(-1) + views.square.mT).sub_(products, alpha=2).clamp_min_(0)
 
     def joined(self, e: Tensor, d: Tensor, directions: Tensor, exponential: float) -> Tensor:
@@ -205,89 +222,205 @@ def fit_mixture(
     constants: Constants = Constants(),  # noqa: B008
 ) -> tuple[Mixture, Tensor]:
     """Fit `likelihood_mixture`: the mixture, which scores further queries, and the scores of these (..., q, k)."""
+    fit = _fit(
+        support,
+        labels,
+        query,
+        n_ways=n_ways,
+        base_within=base_within,
+        marginals=marginals,
+        iterations=iterations,
+        normalise=normalise,
+        constants=constants,
+    )
+    mixture = fit.mixture()
+    return mixture, mixture.scores(query) if iterations == 0 else fit.z.mT
+
+
+class Round(NamedTuple):
+    """What a round finds: the parameters of the classes, with the centres of the Gaussian as weights of the samples."""
+
+    rates: Tensor  # (..., k, d)
+    members: Tensor  # (..., k, n): centre_k = sum_n members_kn y_n
+    width: Tensor  # (..., 1, 1)
+    scale: Tensor  # (..., 1, 1)
+
+    def classes(self, views: Views) -> Classes:
+        """Give the centres as vectors."""
+        return Classes(self.rates, self.members @ views.y, self.members @ views.shadow, self.width, self.scale)
+
+
+class Fit(NamedTuple):
+    """What the rounds end with."""
+
+    z: Tensor  # (..., k, q) log-posterior of the queries
+    samples: Tensor  # (..., n, d) unit vectors, the labelled ones first
+    known: Tensor  # (..., k, s) their classes
+    base_within: Tensor | None
+    first: Round
+    last: Round
+    directions: Tensor
+    trust: Tensor
+    echo: Tensor
+    log_shares: Tensor
+    voters: Tensor | None  # (..., k, n) responsibilities that the last round took the neighbours' votes from
+    r: Tensor  # (..., k, n) those after it
+    normalise: bool
+    constants: Constants
+
+    def mixture(self) -> Mixture:
+        """Give what scores further queries."""
+        space, seen = _see(self.samples, self.known, self.base_within, self.constants)
+        first = self.first.classes(seen)
+        return Mixture(
+            space,
+            first,
+            first if self.last is self.first else self.last.classes(seen),
+            self.directions,
+            self.trust,
+            self.echo,
+            self.log_shares,
+            None if self.voters is None else seen.root,
+            self.r if self.voters is None else self.voters,
+            self.normalise,
+            self.constants,
+        )
+
+
+def _fit(
+    support: Tensor,
+    labels: Tensor,
+    query: Tensor,
+    *,
+    n_ways: int,
+    base_within: Tensor | None,
+    marginals: str | Tensor,
+    iterations: int,
+    normalise: bool,
+    constants: Constants,
+) -> Fit:
+    """Go through the rounds."""
     support, query = prepare(support, labels, query, n_ways, normalise)
     shares = class_shares(marginals, n_ways).to(query.device)
     estimated = isinstance(marginals, str) and marginals == "estimated"
-    samples, r = join(support, labels, query, n_ways)  # (..., n, d), (..., k, n)
-    r = r.expand(*np.broadcast_shapes(r.shape[:-2], shares.shape[:-1]), -1, -1)
     s, alone = support.shape[-2], iterations == 0
-    if alone:
-        samples, r = samples[..., :s, :], r[..., :s]
-    known = r[..., :s]
-    present = (known.sum(-1, keepdim=True) > 0).sum(-2, keepdim=True).clamp_min(1).to(r)  # classes with support
+    samples, r = join(support, labels, query[..., :0, :] if alone else query, n_ways)  # (..., n, d), (..., k, n)
+    r = r.expand(*np.broadcast_shapes(r.shape[:-2], shares.shape[:-1]), -1, -1)
+    asked = samples if alone else samples[..., s:, :]
+    known, v = r[..., :s], r[..., s:]  # v: what queries count in sums, (..., k, q)
+    shown = known.sum(-1, keepdim=True)  # (..., k, 1)
+    present = (shown > 0).sum(-2, keepdim=True).clamp_min(1).to(r)  # classes with support
     shots = s / present
     directions = constants.directions * shots / (shots + 1)  # D
     trust = (shots - 1) / (shots - 1 + constants.trusted_shots)  # t
-    space, seen = _see(samples, known, base_within, constants)
-    graph = None
-    if not alone and samples.shape[-2] <= LARGEST_GRAPH:
-        graph = _neighbour_graph(seen.root @ seen.root.mT, constants.neighbours)[..., s:]  # (..., n, q)
-    active = (samples.amax(-2, keepdim=True) > 0).sum(-1, keepdim=True).clamp_min(1)  # features that occur
-    floor = (samples.mean(-2, keepdim=True).sum(-1, keepdim=True) / active).clamp_min(LEAST_MEAN)
-    common = (mean_weights(known) @ samples[..., :s, :]).sum(-2, keepdim=True) / present
-    asked = seen if alone else seen.part(slice(s, None))
+    distances, graph = _compare(samples, known, base_within, constants, alone)
+    total = samples.sum(-2, keepdim=True)
+    active = (total > 0).sum(-1, keepdim=True).clamp_min(1)  # features that occur
+    floor = (total.sum(-1, keepdim=True) / (samples.shape[-2] * active)).clamp_min(LEAST_MEAN)
+    labelled = known @ samples[..., :s, :]
+    common = (labelled / shown.clamp_min(1)).sum(-2, keepdim=True) / present
+    labelled, shown = labelled + constants.prior_examples * common, shown + constants.prior_examples
     prior = shares.to(r).clamp_min(torch.finfo(r.dtype).tiny).log().unsqueeze(-1)
-    weights, potentials = r, torch.zeros_like(shares)
+    potentials = torch.zeros_like(shares)
     for step in range(iterations + 1):
-        counts = weights.sum(-1, keepdim=True) + constants.prior_examples
-        means = (weights @ samples + constants.prior_examples * common) / counts
-        shadows = weights / counts @ seen.shadow
-        one = torch.ones_like(directions)
-        classes = Classes(torch.maximum(means, floor).reciprocal(), weights / counts @ seen.y, shadows, one, one)
-        e, d = classes.exponential(asked), classes.distances(asked)
+        taken = v.sum(-1, keepdim=True)  # (..., k, 1)
+        counts = shown + taken
+        means = (labelled if step == 0 else labelled + v @ asked) / counts
+        rates, members = torch.maximum(means, floor).reciprocal(), torch.cat([known, v], -1) / counts
+        e = _centre(rates.log().sum(-1, keepdim=True) - rates @ asked.mT)  # (..., k, q)
+        d = distances(members)  # (..., k, q)
+        nearest = d.amin(-2, keepdim=True)
         if alone:
-            w = _weighted_mean(d, 1 - known)
+            w = _weighted_mean(d, 1 - known, (1 - known).sum((-2, -1), keepdim=True))
         elif step == 0:
-            w = d.amin(-2, keepdim=True).mean(-1, keepdim=True)
+            w = nearest.mean(-1, keepdim=True)
         else:
-            w = _weighted_mean(d, weights[..., s:])
-        classes = classes._replace(width=w.clamp_min(LEAST_DISTANCE))
-        classes = classes._replace(scale=_ratio(_spread(_centre(directions / 2 * d / classes.width)), _spread(e)))
-        z = classes.joined(e, d, directions, constants.exponential)
+            w = _weighted_mean(d, v, taken.sum(-2, keepdim=True))
+        width = w.clamp_min(LEAST_DISTANCE)
+        sharpness = directions / 2 / width
+        g = _centre(d * -sharpness)
+        scale = _ratio(_spread(g), _spread(e))
+        z = torch.lerp(g, e * scale, constants.exponential)
+        last = Round(rates, members, width, scale)
         if step == 0:
-            first, start, echo, voters = classes, z, one, None
+            first, start, start_spread, echo, voters = last, z, _spread(z), torch.ones_like(directions), None
             if alone:
                 break
         else:
-            echo = _ratio(_spread(z), _spread(start))
+            echo = _ratio(_spread(z), start_spread)
             z = torch.lerp(z, start * echo, trust)
             if graph is not None:
-                voters, z = r, z + constants.agreement * (r @ graph)
+                voters, z = r, z + r @ graph
         if estimated:
             if step > 0:
-                prior = (constants.prior_queries + weights[..., s:].sum(-1, keepdim=True)).log()
+                prior = (constants.prior_queries + taken).log()
                 z = z + prior
             z = z.log_softmax(-2)
         else:
             log_p, potentials = sinkhorn(z.double(), shares, potentials)
             z, prior = log_p.to(z.dtype), potentials.to(z.dtype).unsqueeze(-1)
         p = z.exp()
-        near = torch.sigmoid(directions / 2 * (constants.background - d.amin(-2, keepdim=True)) / classes.width)
-        r, weights = torch.cat([known, p], -1), torch.cat([known, p * near], -1)
-    mixture = Mixture(
-        space,
+        r, v = torch.cat([known, p], -1), p * torch.sigmoid(sharpness * (constants.background - nearest))
+    return Fit(
+        z,
+        samples,
+        known,
+        base_within,
         first,
-        classes,
+        last,
         directions,
         trust,
         echo,
         prior,
-        None if voters is None else seen.root,
-        r if voters is None else voters,
+        voters,
+        r,
         normalise,
         constants,
     )
-    return mixture, mixture.scores(query) if alone else z.mT
+
+
+def _compare(
+    samples: Tensor, known: Tensor, base_within: Tensor | None, constants: Constants, alone: bool
+) -> tuple[Callable[[Tensor], Tensor], Tensor | None]:
+    """Compare the samples: the function from `members` to d of the queries, and the graph of their neighbours.
+
+    Inner products of the samples are enough for both. Where samples are more than twice as many as features, their
+    coordinates cost less in every round.
+    """
+    (n, dim), s = samples.shape[-2:], known.shape[-1]
+    if alone or n > 2 * dim:
+        _, seen = _see(samples, known, base_within, constants)
+        asked = seen if alone else seen.part(slice(s, None))
+
+        def distances(members: Tensor) -> Tensor:
+            return Classes.distances_to(members @ seen.y, members @ seen.shadow, asked)
+
+        gram = None if alone or n > LARGEST_GRAPH else seen.root @ seen.root.mT
+    else:
+        root = Space.at_start(samples, base_within, constants).roots(samples)
+        root -= root.mean(-2, keepdim=True)
+        gram = root @ root.mT
+        products = discounted_products(_unit_products(gram), known, constants.prior_scatter)
+
+        def distances(members: Tensor) -> Tensor:
+            return squared_distances_to_means(products, members)[..., s:]
+
+    if gram is None:
+        return distances, None
+    return distances, constants.agreement * _neighbour_graph(gram, constants.neighbours)[..., s:]  # (..., n, q)
+
+
+def _unit_products(gram: Tensor) -> Tensor:
+    """Give the inner products of vectors scaled to unit length; what is there by rounding only becomes zero."""
+    squares = gram.diagonal(dim1=-2, dim2=-1)
+    scale = torch.where(squares > ROUNDING * torch.finfo(gram.dtype).eps, squares, torch.inf).rsqrt()
+    return gram * scale.unsqueeze(-1) * scale.unsqueeze(-2)
 
 
 def _see(samples: Tensor, known: Tensor, base_within: Tensor | None, constants: Constants) -> tuple[Space, Views]:
     """Choose the space of all samples, of which the first are labelled, and see them in it."""
-    d, s = samples.shape[-1], known.shape[-1]
-    factor = None
-    if base_within is not None:
-        check_shape("base_within", base_within, (d, d), "use that of the same features")
-        factor = _base_factor(base_within, base_within._version, constants.base_scatter).to(samples)
-    space = Space(constants.power, factor, samples.new_zeros(1, d), samples.new_zeros(0, d))
+    s = known.shape[-1]
+    space = Space.at_start(samples, base_within, constants)
     root = space.roots(samples)
     space = space._replace(centre=root.mean(-2, keepdim=True))
     y = space.around_centre(root)
@@ -315,18 +448,18 @@ def _neighbour_graph(gram: Tensor, neighbours: int) -> Tensor:
 
 
 def _centre(x: Tensor) -> Tensor:
-    return x - x.mean(-2, keepdim=True)
+    return x - x.sum(-2, keepdim=True) / x.shape[-2]
 
 
 def _spread(x: Tensor) -> Tensor:
-    """Give the root mean square over classes and queries of what is centred: (..., k, q) -> (..., 1, 1)."""
-    return x.square().mean((-2, -1), keepdim=True).sqrt()
+    """Give the length over classes and queries of what is centred: (..., k, q) -> (..., 1, 1)."""
+    length: Tensor = torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True)
+    return length
 
 
 def _ratio(x: Tensor, y: Tensor) -> Tensor:
-    return torch.where(y > torch.finfo(y.dtype).tiny, x / y, 0)
+    return x / y.clamp_min(LEAST_SPREAD)
 
 
-def _weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
-    total = weights.sum((-2, -1), keepdim=True)
+def _weighted_mean(x: Tensor, weights: Tensor, total: Tensor) -> Tensor:
     return (x * weights).sum((-2, -1), keepdim=True) / total.clamp_min(torch.finfo(x.dtype).tiny)

@@ -57,9 +57,9 @@ def mll_transductive(
     prototypes = shrunk_means(support, labels, n_ways, shrinkage)  # (..., k, d)
     rates = exponential_rates(prototypes, lambda_max)
     scores = exponential_log_likelihood(query, rates)
-    buffers = [query.new_empty(*scores.shape[:-2], n, query.shape[-1]) for n in (scores.shape[-2], n_ways)]
+    buffer = query.new_empty(*scores.shape[:-1], query.shape[-1])
     for _ in range(iterations):
-        prototypes = moved(prototypes, *class_sums(query, rates, scores.argmax(-1), *buffers), eta)
+        prototypes = moved(prototypes, *class_sums(query, rates, scores.argmax(-1), buffer), eta)
         rates = exponential_rates(prototypes, lambda_max)
         scores = exponential_log_likelihood(query, rates)
     return scores
@@ -73,30 +73,27 @@ def check_parameters(lambda_max: float, iterations: int, eta: float, shrinkage: 
     check_count("iterations", iterations, "the paper uses 10")
 
 
-def class_sums(
-    query: Tensor, rates: Tensor, assigned: Tensor, weighted: Tensor | None = None, total: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def class_sums(query: Tensor, rates: Tensor, assigned: Tensor, weighted: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Sum Phi_q f_q over the queries that are assigned to each class, and count these queries.
 
-    The sums of several blocks of queries add up to those of all. `weighted` (..., q, d) and `total` (..., k, d) are
-    buffers to reuse: fresh ones page-fault in every round.
+    The sums of several blocks of queries add up to those of all. `weighted` (..., q, d) is a buffer to reuse: a fresh
+    one page-faults in every round.
     Shapes: query (..., q, d), rates (..., k, d), assigned (..., q) -> (..., k, d) and (..., k, 1).
     """
     leading, (ways, dim) = assigned.shape[:-1], rates.shape[-2:]
     weighted = query.new_empty(*assigned.shape, dim) if weighted is None else weighted
-    total = query.new_empty(*leading, ways, dim) if total is None else total
-    first = ways * torch.arange(leading.numel(), device=query.device).view(*leading, 1)  # row of a task's class 0
-    row = (first + assigned).view(-1)  # of its class among all classes of all tasks
+    first = torch.arange(0, ways * leading.numel(), ways, device=query.device)  # row of a task's class 0
+    row = (first.view(*leading, 1) + assigned).view(-1)  # of its class among all classes of all tasks
     exponents = (rates * -math.log2(math.e)).expand(*leading, -1, -1).reshape(-1, dim)  # exp2 costs half of exp
     torch.index_select(exponents, 0, row, out=weighted.view(-1, dim))
     weighted.mul_(query).exp2_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q)
     torch.addcmul(query, query, weighted, value=-1, out=weighted)  # Phi_q f_q
+    member = assigned.unsqueeze(-2) == torch.arange(ways, device=query.device).unsqueeze(-1)  # (..., k, q)
     if query.is_cpu:  # half the time of a product; a GPU would add in any order
-        total.zero_().view(-1, dim).index_add_(0, row, weighted.view(-1, dim))
+        total = torch.zeros_like(exponents).index_add_(0, row, weighted.view(-1, dim)).view(*leading, ways, dim)
     else:
-        member = assigned.unsqueeze(-2) == torch.arange(ways, device=query.device).unsqueeze(-1)  # (..., k, q)
         total = member.to(query.dtype) @ weighted
-    return total, row.bincount(minlength=leading.numel() * ways).view(*leading, ways, 1)
+    return total, member.sum(-1, keepdim=True)
 
 
 def moved(prototypes: Tensor, total: Tensor, count: Tensor, eta: float) -> Tensor:
