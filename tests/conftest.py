@@ -6,8 +6,14 @@ import pytest
 import torch
 
 from likelyshot import Features
+from likelyshot.machine import cores
 
 torch.set_num_threads(1)  # tests run in parallel, on small tensors
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: tests that wait for a browser or another process leave theirs idle."""
+    return cores() + 1
 
 
 def make_features(seed: int = 0, classes: int = 8, per_class: int = 40, dim: int = 12) -> Features:
