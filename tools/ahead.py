@@ -79,7 +79,7 @@ SHAPES = (
     *(Pile(5, shots, size, "dirichlet") for size in (20, 500) for shots in (1, 5)),
     *(Pile(5, shots, 75, "absent") for shots in (1, 5)),
 )
-INDUCTIVE = ("likelihood", "mll", "euclidean", "cosine", "ridge", "svm", "logistic", "baseline_pp")
+INDUCTIVE = ("likelihood", "mll", "euclidean", "cosine", "ridge")  # and logistic, which is slower
 
 
 def plan(kind: str, per_class: int) -> Balanced | Dirichlet:
@@ -283,13 +283,14 @@ def shapes(name: str, features: Features, base: Base | None, options: argparse.N
         note(f"{name}: {pile}")
         drawn = [draw(features, pile, i) for i in range(options.draws)]
         results = {key: np.array([right(METHODS[key], *d, pile.ways) for d in drawn]) for key in (OURS, *INDUCTIVE)}
+        few = drawn[: options.draws // 5]
+        results["logistic"] = np.array([right(METHODS["logistic"], *d, pile.ways) for d in few])
+        shown = {key: difference(results[OURS][: len(values)], values) for key, values in results.items()}
         best = max(INDUCTIVE, key=lambda key: results[key].mean())
-        shown = {key: difference(results[OURS], results[key]) for key in INDUCTIVE}
         absent = ", one class absent" if pile.kind == "absent" else ""
         title = f"{pile.ways}-way {pile.shots}-shot, {pile.size} queries{absent}"
-        ours = f"{100 * results[OURS].mean():.1f}"
-        table.append([title, ours, f"{best} {shown[best]}", shown["likelihood"], shown["logistic"], shown["mll"]])
-    head = ["task", OURS, "best inductive method", "likelihood", "logistic", "mll"]
+        table.append([title, f"{100 * results[OURS].mean():.1f}", f"{best} {shown[best]}", shown["logistic"]])
+    head = ["task", OURS, "best of five", f"logistic, {options.draws // 5} tasks"]
     title = f"{name}, {options.split} classes, {options.draws} tasks: accuracy in % (ours minus it)"
     print_table(title, head, table)
 
