@@ -23,9 +23,11 @@ from likelyshot.cli.shared import (
     NormaliseOption,
     OverlapOption,
     ParamOption,
+    PartOption,
     PerClassOption,
     Plan,
     QueryOption,
+    RayOption,
     RectifyOption,
     SeedOption,
     ShotsOption,
@@ -35,9 +37,12 @@ from likelyshot.cli.shared import (
     ValOption,
     WaysOption,
     difference,
+    on_cluster,
+    part_of,
     percent,
     print_json,
     running,
+    say_part,
 )
 from likelyshot.errors import InputError
 
@@ -69,6 +74,8 @@ def evaluate(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write the results (JSON) and report.html to.")
     ] = None,
+    part: PartOption = None,
+    ray: RayOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare methods on the same few-shot tasks.
@@ -86,7 +93,7 @@ def evaluate(
     With three files, each metric is scored on the features of its own network, combined on all of them, and any other
     method on the last.
     """
-    with running(as_json) as (screen, start):
+    with running(as_json) as (screen, start), on_cluster(ray):
         from likelyshot.data.files import output_folder
         from likelyshot.data.tasks import Balanced, Dirichlet
         from likelyshot.evaluation.run import Job, compare, read_networks, run, save_results, work
@@ -95,6 +102,9 @@ def evaluate(
         from likelyshot.methods.binding import parse_methods, parse_params
         from likelyshot.methods.calibration import Calibration
 
+        mine = part_of(part)
+        if mine is not None and output is None:
+            raise InputError("expected a folder for the results of a part: give -o FOLDER, the same for all parts")
         names = parse_methods(method)
         params = parse_params(names, param or [], normalise)
         networks = read_networks(
@@ -116,6 +126,14 @@ def evaluate(
             output_folder(output, make=False)
         jobs = [Job(name, params[name], sample, f"{sample.shots}-shot, {name}") for sample in drawn for name in names]
         progress, say = start(work(jobs, networks))
+        if mine is not None and output is not None:
+            from likelyshot.evaluation.parts import run_part
+
+            every = len(names) == len(METHODS)
+            about = {"command": "evaluate"}
+            counts = run_part(jobs, networks, mine, output, about=about, skip=every, progress=progress, say=say)
+            say_part(screen, mine, counts, output)
+            return
         skipped: dict[str, InputError] = {}
         skip = (lambda job, error: skipped.setdefault(job.method, error)) if len(names) == len(METHODS) else None
         results = [result for _, result in run(jobs, networks, refused=skip, progress=progress, say=say)]
@@ -126,17 +144,18 @@ def evaluate(
         if output is not None:
             say("report")
             save_results(output_folder(output), results, sys.argv[1:])
-            _write_report(output, results)
+            write_report(output, results)
     for sample in drawn:
         title = f"{networks.title()}: {ways}-way {sample.shots}-shot, {plan.describe()}, {tasks:,} tasks"
-        screen.print(_table(title, [result for result in results if result.config["shots"] == sample.shots]))
+        screen.print(results_table(title, [result for result in results if result.config["shots"] == sample.shots]))
     if output is not None:
         screen.print(f"Wrote the results and report.html to {output}", soft_wrap=True)
     if as_json:
         print_json(compare(results))
 
 
-def _write_report(folder: Path, results: list[Result]) -> None:
+def write_report(folder: Path, results: list[Result]) -> None:
+    """Write the page of an evaluation."""
     from likelyshot.report import compare_results, write_report_page
 
     command = {"run": folder.name, "command": sys.argv[1:], "environment": results[0].environment}
@@ -144,7 +163,7 @@ def _write_report(folder: Path, results: list[Result]) -> None:
     write_report_page(folder / "report.html", page, command=shlex.join(["likelyshot", *sys.argv[1:]]))
 
 
-def _table(title: str, results: list[Result]) -> Table:
+def results_table(title: str, results: list[Result]) -> Table:
     """Lay out the methods of one number of shots."""
     from likelyshot.evaluation.run import references
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import signal
 import sys
 import threading
@@ -136,6 +137,14 @@ def part_of(text: str | None) -> Part | None:
     from likelyshot.workers import Part
 
     return None if text is None else Part.parse(text)
+
+
+def say_part(screen: Console, part: Part, counts: tuple[int, int], folder: Path) -> None:
+    """Say that a part of an evaluation is done, and what to do when all are."""
+    done, there = counts
+    before = f"; {there} were finished before" if there else ""
+    whole = shlex.join(["likelyshot", "merge", str(folder)])
+    screen.print(f"Finished {part}: {done} evaluations{before}. When all parts are finished: {whole}", soft_wrap=True)
 
 
 @contextlib.contextmanager

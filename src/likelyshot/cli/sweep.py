@@ -19,9 +19,11 @@ from likelyshot.cli.shared import (
     NormaliseOption,
     OverlapOption,
     ParamOption,
+    PartOption,
     PerClassOption,
     Plan,
     QueryOption,
+    RayOption,
     RectifyOption,
     SeedOption,
     ShotsOption,
@@ -29,8 +31,11 @@ from likelyshot.cli.shared import (
     TotalOption,
     ValOption,
     WaysOption,
+    on_cluster,
+    part_of,
     print_json,
     running,
+    say_part,
 )
 from likelyshot.errors import InputError
 
@@ -66,6 +71,8 @@ def sweep(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write sweep.json and sweep.svg to.")] = Path(
         "results/sweep"
     ),
+    part: PartOption = None,
+    ray: RayOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate a method over a grid of its parameters, and plot its accuracy.
@@ -76,7 +83,7 @@ def sweep(
 
         likelyshot sweep -m mll_transductive --query dirichlet --grid iterations=0,1,2,5,10,20 eta=0.1:0.9:0.2
     """
-    with running(as_json) as (screen, start):
+    with running(as_json) as (screen, start), on_cluster(ray):
         from likelyshot.cli.tables import sweep_table
         from likelyshot.data.files import output_folder
         from likelyshot.data.tasks import Balanced, Dirichlet
@@ -112,6 +119,21 @@ def sweep(
         output_folder(output, make=False)
         progress, say = start(math.prod(map(len, values.values())) * len(drawn) * tasks)
         say(f"{name}, {' x '.join(values)}")
+        if (mine := part_of(part)) is not None:
+            from likelyshot.evaluation.parts import run_part
+            from likelyshot.evaluation.sweep import points
+
+            jobs = points(name, values, drawn, params)
+            about = {
+                "command": "sweep",
+                "method": name,
+                "grid": {key: list(each) for key, each in values.items()},
+                "params": params,
+                "digests": [sample.digest for sample in drawn],
+            }
+            counts = run_part(jobs, networks, mine, output, about=about, temperatures=False, progress=progress, say=say)
+            say_part(screen, mine, counts, output)
+            return
         swept = run(name, values, networks, drawn, params=params, progress=progress)
         folder = output_folder(output)
         swept.save(folder / "sweep.json", sys.argv[1:])

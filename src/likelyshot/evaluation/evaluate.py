@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,11 +24,14 @@ from likelyshot.methods import Method
 from likelyshot.methods.binding import is_ours, name_of, needs_of, parameters_of
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
+from likelyshot.workers import cluster, map_blocks
 
 T = TypeVar("T")
 
 #: Bytes of gathered features per chunk on an accelerator; on a CPU a chunk should stay in cache.
 ACCELERATOR_CHUNK_BYTES = 2**28
+#: Tasks that a worker of a cluster gets at a time.
+TOGETHER = 256
 #: Pairs of classes that a result names as confused, of those that had enough queries.
 CONFUSED_PAIRS, CONFUSED_QUERIES = 30, 20
 
@@ -63,22 +66,96 @@ def evaluate(
     mll: ... % over 50 tasks
     """
     sets = [features] if isinstance(features, Features) else list(features)
-    name, params = describe(method)
-
-    def judge(scores: Tensor, chunk: slice) -> list[Tensor]:
-        return [x.cpu() for x in decide(scores, 1.0 if temperature is None else temperature)]
-
     started = time.perf_counter()
-    judged = _score(method, sets, tasks, judge, device, chunk_bytes, workers, progress)
-    seconds = time.perf_counter() - started
-    predicted, top = (torch.cat(parts) for parts in zip(*judged, strict=True))  # (t, q) each
+    judged = judge(method, sets, tasks, temperature, device, chunk_bytes, workers, progress)
+    config = configuration(method, sets, tasks, device)
+    return summarise(judged, tasks, sets[0].classes, config, temperature, time.perf_counter() - started)
+
+
+class Judged(NamedTuple):
+    """What a method says of the queries of tasks."""
+
+    predicted: Tensor  # (t, q) ways
+    top: Tensor  # (t, q) their probabilities
+
+
+def judge(
+    method: Method,
+    sets: Sequence[Features],
+    tasks: Tasks,
+    temperature: float | None,
+    device: str | torch.device = "cpu",
+    chunk_bytes: int | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Judged:
+    """Run a method on every task, on this machine or on the cluster that `likelyshot.workers.on_ray` has joined."""
+    if cluster() is None:
+
+        def decided(scores: Tensor, chunk: slice) -> list[Tensor]:
+            return [x.cpu() for x in decide(scores, 1.0 if temperature is None else temperature)]
+
+        parts = _score(method, sets, tasks, decided, device, chunk_bytes, workers, progress)
+        return Judged(*(torch.cat(each) for each in zip(*parts, strict=True)))
+    if torch.device(device).type != "cpu":
+        raise InputError(f"expected the device cpu on a Ray cluster, got {device}: leave out --device, or --ray")
+    size = chunk_size(sets, tasks)
+    size *= max(1, TOGETHER // size)
+    ranges = [slice(start, start + size) for start in range(0, len(tasks), size)]
+    pieces = []
+    for piece in map_blocks(_judge_range, (method, sets, tasks, temperature), ranges):
+        pieces.append(piece)
+        if progress is not None:
+            progress(len(piece.predicted))
+    return Judged(*(torch.cat(each) for each in zip(*pieces, strict=True)))
+
+
+def _judge_range(
+    shared: tuple[Method, Sequence[Features], Tasks, float | None], chosen: slice
+) -> Judged:  # on a worker, which has one core
+    method, sets, tasks, temperature = shared
+    return judge(method, sets, tasks[chosen], temperature, workers=1)
+
+
+def configuration(
+    method: Method, sets: Sequence[Features], tasks: Tasks, device: str | torch.device = "cpu"
+) -> dict[str, Any]:
+    """Record what a result follows from."""
+    name, params = describe(method)
+    return {
+        "method": name,
+        "params": params,
+        "ways": tasks.ways,
+        "shots": tasks.shots,
+        "query": tasks.config["query"],
+        "tasks": len(tasks),
+        "seed": tasks.config["seed"],
+        "overlap": tasks.config["overlap"],
+        "tasks_digest": tasks.digest,
+        "labels_digest": tasks.config["labels_digest"],
+        "range": tasks.config["range"],
+        "features": [{"digest": s.digest, "dim": s.dim, **s.source} for s in sets],
+        "device": str(device),
+    }
+
+
+def summarise(
+    judged: Judged,
+    tasks: Tasks,
+    classes: Sequence[str],
+    config: Mapping[str, Any],
+    temperature: float | None,
+    seconds: float,
+) -> Result:
+    """Compare what a method says with the truth."""
+    predicted, top = judged
     truth = tasks.query_labels.long()
     confusions = confusion_counts(predicted, truth, tasks.ways)
     sure = reliability_counts(top.flatten(), (predicted == truth).flatten())
     accuracy, balanced, f1 = (x.numpy().round(9) for x in task_metrics(confusions))
     per_class = confusions.sum(-1).double()
     return Result(
-        method=name,
+        method=config["method"],
         accuracy=accuracy,
         balanced_accuracy=balanced,
         macro_f1=f1,
@@ -88,22 +165,8 @@ def evaluate(
             "fitted": temperature is not None,
             **dict(zip(("count", "confidence", "correct"), sure.round(decimals=6).tolist(), strict=True)),
         },
-        confused=_confused(confusions, tasks, sets[0].classes),
-        config={
-            "method": name,
-            "params": params,
-            "ways": tasks.ways,
-            "shots": tasks.shots,
-            "query": tasks.config["query"],
-            "tasks": len(tasks),
-            "seed": tasks.config["seed"],
-            "overlap": tasks.config["overlap"],
-            "tasks_digest": tasks.digest,
-            "labels_digest": tasks.config["labels_digest"],
-            "range": tasks.config["range"],
-            "features": [{"digest": s.digest, "dim": s.dim, **s.source} for s in sets],
-            "device": str(device),
-        },
+        confused=_confused(confusions, tasks, classes),
+        config=config,
         environment=environment(),
         seconds=seconds,
     )
@@ -219,6 +282,15 @@ def calibrate(
     )
 
 
+def chunk_size(
+    sets: Sequence[Features], tasks: Tasks, device: str | torch.device = "cpu", chunk_bytes: int | None = None
+) -> int:
+    """Count the tasks of a chunk. Whoever splits tasks does so between chunks, so that all bits stay the same."""
+    budget = chunk_bytes or (CACHE_BYTES if torch.device(device).type == "cpu" else ACCELERATOR_CHUNK_BYTES)
+    per_task = 4 * sum(s.dim for s in sets) * (tasks.support.shape[1] + tasks.query.shape[1])
+    return max(1, budget // per_task)
+
+
 def map_chunks(
     function: Callable[[list[Tensor], list[Tensor], slice], T],
     sets: Sequence[Features],
@@ -234,9 +306,7 @@ def map_chunks(
     With a `scaling`, they are gathered as (x - origin) / length.
     """
     on_cpu = torch.device(device).type == "cpu"
-    budget = chunk_bytes or (CACHE_BYTES if on_cpu else ACCELERATOR_CHUNK_BYTES)
-    per_task = 4 * sum(s.dim for s in sets) * (tasks.support.shape[1] + tasks.query.shape[1])
-    size = max(1, budget // per_task)
+    size = chunk_size(sets, tasks, device, chunk_bytes)
     tables = [s.vectors.to(device) for s in sets]
     origin = None if scaling is None or scaling.origin is None else scaling.origin.to(device)
     lengths = [None] * len(sets) if scaling is None else [length.to(device) for length in scaling.lengths]

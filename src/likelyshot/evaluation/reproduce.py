@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from likelyshot import __version__
@@ -18,12 +19,14 @@ from likelyshot.data.results import Difference, Result, environment
 from likelyshot.data.tasks import Balanced, Dirichlet, Tasks, sample_tasks
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import evaluate
+from likelyshot.evaluation.parts import run_part
 from likelyshot.evaluation.run import Job, Network, Networks, run, work
 from likelyshot.evaluation.sweep import Sweep, sweep
 from likelyshot.machine import Progress
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import Params, facts_of, function_of, needs, parameters, variants
 from likelyshot.methods.calibration import METRICS
+from likelyshot.workers import Part
 
 WAYS = 5
 SHOTS = (1, 5)
@@ -35,6 +38,8 @@ SLOW_TASKS = 1_000
 
 Protocols = dict[str, tuple[Balanced | Dirichlet, tuple[str, ...]]]
 Cell = tuple[str, int, str]  # protocol, shots and row
+#: Called with a number of steps; gives what is called with steps that are done, and with the name of every stage.
+Start = Callable[[int], tuple[Progress, Callable[[str], None]]]
 
 
 def protocols(full: bool) -> Protocols:
@@ -91,7 +96,8 @@ def reproduce(
     device: str = "cpu",
     full: bool = False,
     fresh: bool = False,
-    start: Callable[[int], tuple[Progress, Callable[[str], None]]] = lambda total: (lambda n: None, lambda stage: None),
+    known: Mapping[str, Result] = MappingProxyType({}),
+    start: Start = lambda total: (lambda n: None, lambda stage: None),
 ) -> Reproduction:
     """Choose lambda_max on the validation classes, calibrate, and fill the tables on the test classes.
 
@@ -104,23 +110,15 @@ def reproduce(
         device: Where everything is computed.
         full: Whether to fill the tables of every method, slow ones on at most `SLOW_TASKS` tasks.
         fresh: Whether to compute finished cells again.
+        known: Results of cells by their label, as `merge_parts` gives them.
         start: Called with the total number of tasks; gives what is called with the number of tasks that have been
             done, and with the name of every stage.
     """
-    tables = protocols(full)
     folder = output_folder(folder, make=False)
     networks = _networks(seed, device)
-    cells = _cells(tables, networks, n_tasks)
-    sweep_tasks = min(SWEEP_TASKS, n_tasks)
-    progress, say = start(work(list(cells.values()), networks) + sweep_tasks * len(LAMBDA_MAX) * len(SHOTS))
-    output_folder(folder / "cells")
-    say("lambda_max on the validation classes")
-    swept = _sweep(folder, networks, sweep_tasks, fresh, progress)
+    tables, cells, swept, progress, say = _prepare(folder, networks, n_tasks, full, fresh, start)
     lambda_max = float(swept.best()["lambda_max"])
-    for key, job in cells.items():
-        if "lambda_max" in parameters(job.method):
-            cells[key] = job._replace(params={"lambda_max": lambda_max, **job.params})
-    results, reused = _fill(cells, networks, folder, fresh, progress, say)
+    results, reused = _fill(cells, networks, folder, fresh, known, progress, say)
     config = {
         "tasks": n_tasks,
         "seed": seed,
@@ -134,6 +132,55 @@ def reproduce(
     document = {"command": list(command), "config": config, "environment": environment(), "rows": rows(results)}
     write_document(folder / "reproduce.json", document)
     return Reproduction(lambda_max, swept, tables, results, reused, folder)
+
+
+def reproduce_part(
+    folder: str | Path,
+    part: Part,
+    *,
+    n_tasks: int = 10_000,
+    seed: int = 0,
+    device: str = "cpu",
+    full: bool = False,
+    start: Start = lambda total: (lambda n: None, lambda stage: None),
+) -> tuple[int, int]:
+    """Do a part of the tasks of every cell; return how many cells were done now, and how many before.
+
+    Every part chooses lambda_max on its own, unless it stands in the folder already. The other arguments are as in
+    `reproduce`, which puts the parts together if it is given what `likelyshot.evaluation.parts.merge_parts` returns.
+
+    Args:
+        folder: The folder of the results, the same for all parts.
+        part: Which part.
+        n_tasks: Tasks of every cell, in all parts together.
+        seed: Seed of the tasks.
+        device: Where everything is computed.
+        full: Whether to fill the tables of every method.
+        start: As in `reproduce`.
+    """
+    folder = output_folder(folder, make=False)
+    networks = _networks(seed, device)
+    _, cells, _, progress, say = _prepare(folder, networks, n_tasks, full, False, start)
+    about = {"command": "reproduce", "tasks": n_tasks, "seed": seed, "device": device, "full": full}
+    return run_part(list(cells.values()), networks, part, folder, about=about, progress=progress, say=say)
+
+
+def _prepare(
+    folder: Path, networks: Networks, n_tasks: int, full: bool, fresh: bool, start: Start
+) -> tuple[Protocols, dict[Cell, Job], Sweep, Progress, Callable[[str], None]]:
+    """Draw the tasks of all cells, and choose lambda_max."""
+    tables = protocols(full)
+    cells = _cells(tables, networks, n_tasks)
+    sweep_tasks = min(SWEEP_TASKS, n_tasks)
+    progress, say = start(work(list(cells.values()), networks) + sweep_tasks * len(LAMBDA_MAX) * len(SHOTS))
+    output_folder(folder / "cells")
+    say("lambda_max on the validation classes")
+    swept = _sweep(folder, networks, sweep_tasks, fresh, progress)
+    lambda_max = float(swept.best()["lambda_max"])
+    for key, job in cells.items():
+        if "lambda_max" in parameters(job.method):
+            cells[key] = job._replace(params={"lambda_max": lambda_max, **job.params})
+    return tables, cells, swept, progress, say
 
 
 def rows(results: Mapping[Cell, Result]) -> list[dict[str, Any]]:
@@ -175,6 +222,7 @@ def _fill(
     networks: Networks,
     folder: Path,
     fresh: bool,
+    known: Mapping[str, Result],
     progress: Progress,
     say: Callable[[str], None],
 ) -> tuple[dict[Cell, Result], int]:
@@ -184,6 +232,8 @@ def _fill(
     reused: list[str] = []
 
     def finished(job: Job) -> Result | None:
+        if job.label in known:
+            return known[job.label]
         result = None if fresh else _stored_cell(folder / "cells" / f"{job.label}.json", _identity(job, networks))
         reused.extend([job.label] if result is not None else [])
         return result

@@ -14,7 +14,7 @@ import msgspec
 from likelyshot import __version__
 from likelyshot.data.features import Features
 from likelyshot.data.files import Count, read_document, write_document
-from likelyshot.data.results import environment
+from likelyshot.data.results import Result, environment
 from likelyshot.data.tasks import Tasks
 from likelyshot.errors import InputError
 from likelyshot.evaluation.run import Job, Network, Networks, run
@@ -128,19 +128,38 @@ def sweep(
         params: Other parameters, the same at every point.
         progress: Called with the number of tasks that have been done.
     """
+    networks = Networks([Network(networks)]) if isinstance(networks, Features) else networks
+    results = [
+        result for _, result in run(points(name, grid, tasks, params), networks, temperatures=False, progress=progress)
+    ]
+    return gather(name, grid, results, params, [drawn.digest for drawn in tasks])
+
+
+def points(name: str, grid: Grid, tasks: Sequence[Tasks], params: Params | None = None) -> list[Job]:
+    """Give what `sweep` evaluates: a job for each point of the grid and number of shots."""
     if not grid or not tasks or not all(len(values) for values in grid.values()):
         raise InputError("expected at least one parameter with one value, and tasks: give a grid like lambda_max=20,40")
-    networks = Networks([Network(networks)]) if isinstance(networks, Features) else networks
-    points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    jobs = [Job(name, {**(params or {}), **point}, drawn) for point in points for drawn in tasks]
-    results = run(jobs, networks, temperatures=False, progress=progress)
-    rows = [{"point": {key: job.params[key] for key in grid}, **result.row()} for job, result in results]
-    chosen = networks.features(name)
-    sets = [chosen] if isinstance(chosen, Features) else chosen
+    found = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    return [Job(name, {**(params or {}), **point}, drawn) for point in found for drawn in tasks]
+
+
+def gather(name: str, grid: Grid, results: Sequence[Result], params: Params | None, digests: Sequence[str]) -> Sweep:
+    """Make a sweep of the results of its points.
+
+    Args:
+        name: The method.
+        grid: The values of one or two parameters.
+        results: In the order of `points`.
+        params: Other parameters, the same at every point.
+        digests: Of the tasks of each number of shots.
+    """
+    found = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    each = [point for point in found for _ in digests]
+    rows = [{"point": point, **result.row()} for point, result in zip(each, results, strict=True)]
     config = {
         "params": dict(params or {}),
-        "features": [{"digest": one.digest, "dim": one.dim, **one.source} for one in sets],
-        "tasks": [drawn.digest for drawn in tasks],
+        "features": results[0].config["features"],
+        "tasks": list(digests),
         "likelyshot": __version__,
     }
     return Sweep(name, grid, rows, config)
