@@ -1,22 +1,27 @@
-"""Time and memory of classifying a pile of 512 numbers a row, transductively, from a file.
+"""Time and memory of piles larger than memory; what Ray costs; docs/scale.md has what this printed.
 
-python -m benchmarks.scale              # 10^4, 10^5 and 10^6 rows: the table of docs/own-data.md
-python -m benchmarks.scale --quick      # 10^4 and 10^5
+python -m benchmarks.scale                          # vectors: 10^5, 10^6 and 10^7 rows of 512 numbers in half precision
+python -m benchmarks.scale --rows 100000 --kind parquet
+python -m benchmarks.scale images --rows 100000     # images in a tar archive, with a simulated encoder
+python -m benchmarks.scale ray --rows 1000000       # one pass over a pile by threads and by tasks of a local Ray
 
-Memory is that of the process's own (RssAnon on Linux), less what it had before it began; the pages of the mapped file,
-which the system gives back at will, are not counted.
+Vectors are classified by the command line, in a process of its own. Memory is the largest resident set of that process,
+everything counted. Each number of rows needs 1,024 bytes a row of disk.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import platform
-import re
+import resource
 import subprocess
 import sys
+import tarfile
 import tempfile
-import threading
 import time
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -25,79 +30,208 @@ from rich.console import Console
 from rich.table import Table
 
 DIM, WAYS, SHOTS = 512, 5, 5
+SHARD = 10**6
+BLOCK = 20_000  # different rows of a shard
 
 
-def own_memory() -> float:
-    """The process's own resident memory in MB."""
-    found = re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(found[1]) / 1024 if found else float("nan")
-
-
-def make(folder: Path, rows: int) -> None:
-    """Write a labelled file and a pile: exponential features around class means."""
-    generator = np.random.default_rng(0)
-    centres = 0.6 + 0.8 * generator.random((WAYS, DIM), dtype=np.float32)
+def make(folder: Path, rows: int, kind: str) -> None:
+    """Write a labelled file and a pile in shards: exponential features around class means, of unequal classes."""
+    draw = np.random.default_rng(0)
+    centres = 0.6 + 0.8 * draw.random((WAYS, DIM), dtype=np.float32)
     labels = np.arange(WAYS * SHOTS) % WAYS
-    support = generator.standard_exponential((len(labels), DIM), dtype=np.float32) * centres[labels]
+    support = draw.standard_exponential((len(labels), DIM), dtype=np.float32) * centres[labels]
     np.savez(folder / "labelled.npz", features=support, labels=labels)
-    pile = np.lib.format.open_memmap(folder / "pile.npy", mode="w+", dtype=np.float32, shape=(rows, DIM))
-    truth = np.zeros(rows, dtype=np.int64)
-    for start in range(0, rows, 10_000):
-        part = slice(start, min(start + 10_000, rows))
-        truth[part] = generator.choice(WAYS, part.stop - start, p=[0.4, 0.3, 0.15, 0.1, 0.05])
-        noise = generator.standard_exponential((part.stop - start, DIM), dtype=np.float32)
-        pile[part] = noise * centres[truth[part]]
-    pile.flush()
-    np.save(folder / "truth.npy", truth)
+    truth = draw.choice(WAYS, BLOCK, p=[0.4, 0.3, 0.15, 0.1, 0.05])
+    block = draw.standard_exponential((BLOCK, DIM), dtype=np.float32) * centres[truth]
+    (folder / "pile").mkdir()
+    for number, first in enumerate(range(0, rows, SHARD)):
+        parts = _scaled(block, first, min(SHARD, rows - first))
+        if kind == "npy":
+            write_npy(folder / "pile" / f"{number:04d}.npy", parts, min(SHARD, rows - first))
+        else:
+            write_parquet(folder / "pile" / f"{number:04d}.parquet", parts)
 
 
-def measure(folder: Path) -> None:
-    """Classify the pile of a folder in this process, and print seconds, MB and accuracy."""
-    from likelyshot.own_data.pipeline import classify
+def _scaled(block: np.ndarray, first: int, count: int) -> Iterator[np.ndarray]:
+    """Give rows that differ from block to block by their lengths, which is quicker than to draw them anew."""
+    for start in range(0, count, BLOCK):
+        factor = 1 + ((first + start) // BLOCK) / 5_000
+        yield (block[: count - start] * np.float32(factor)).astype(np.float16)
 
-    np.random.default_rng(0).random((64, 64)) @ np.ones((64, 64))  # libraries start their threads
-    before, peak, done = own_memory(), [0.0], threading.Event()
 
-    def watch() -> None:
-        while not done.wait(0.02):
-            peak.append(own_memory())
+def write_npy(path: Path, parts: Iterator[np.ndarray], count: int) -> None:
+    """Write parts as one array."""
+    with path.open("wb") as file:
+        header = {"descr": "<f2", "fortran_order": False, "shape": (count, DIM)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in parts:
+            file.write(part.data)
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    started = time.perf_counter()
-    result = classify(folder / "labelled.npz", folder / "pile.npy")
-    result.save(folder / "predictions.parquet")
-    seconds = time.perf_counter() - started
-    done.set()
-    watcher.join()
+
+def write_parquet(path: Path, parts: Iterator[np.ndarray]) -> None:
+    """Write parts as row groups, with a path for every row."""
+    import pyarrow as pa
     from pyarrow import parquet
 
-    predicted = parquet.read_table(folder / "predictions.parquet", columns=["predicted"])["predicted"].to_numpy()
-    right = (predicted == np.load(folder / "truth.npy").astype(str)).mean()
-    print(f"{seconds} {max(peak) - before} {right}")
+    schema = pa.schema({"path": pa.string(), "embedding": pa.list_(pa.float16(), DIM)})
+    with parquet.ParquetWriter(path, schema) as writer:
+        for number, part in enumerate(parts):
+            cells = pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), DIM)
+            names = [f"{path.stem}/{number * BLOCK + row}.jpg" for row in range(len(part))]
+            writer.write_table(pa.table({"path": names, "embedding": cells}, schema=schema))
+
+
+def run(command: list[str]) -> tuple[float, float, float]:
+    """Run a command; give seconds, CPU seconds, and the largest resident set in MB."""
+    started = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    if status:
+        raise SystemExit(f"failed: {' '.join(command)}")
+    return time.perf_counter() - started, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
+def vectors(sizes: list[int], kind: str, place: str | None) -> Table:
+    """Classify piles of vectors by the command line."""
+    table = headed(f"vectors, {DIM} numbers a row in half precision, {kind}")
+    for rows in sizes:
+        with tempfile.TemporaryDirectory(dir=place) as folder:
+            make(Path(folder), rows, kind)
+            given = ["-s", f"{folder}/labelled.npz", "-q", f"{folder}/pile", "-o", f"{folder}/answers"]
+            seconds, cpu, memory = run([sys.executable, "-m", "likelyshot", "classify", *given])
+        row(table, rows, seconds, cpu, memory)
+    return table
+
+
+def images(sizes: list[int], place: str | None) -> Table:
+    """Embed and classify piles of images in a tar archive, with an encoder that takes no time."""
+    table = headed("images of 16 x 16 pixels in a tar archive, simulated encoder of 1,280 numbers")
+    for rows in sizes:
+        with tempfile.TemporaryDirectory(dir=place) as folder:
+            make_images(Path(folder), rows)
+            os.environ["LIKELYSHOT_CACHE"] = f"{folder}/cache"
+            seconds, cpu, memory = run([sys.executable, "-m", "benchmarks.scale", "embed", "--place", folder])
+        row(table, rows, seconds, cpu, memory)
+    return table
+
+
+def make_images(folder: Path, count: int) -> None:
+    """Write labelled images in folders, and a pile of different ones in an archive."""
+    from PIL import Image
+
+    def picture(number: int) -> bytes:
+        noise = np.random.default_rng(number).integers(0, 96, (16, 16, 3), dtype=np.uint8)
+        noise[:, :, number % 3] += 128
+        file = io.BytesIO()
+        Image.fromarray(noise).save(file, "BMP")
+        return file.getvalue()
+
+    for number in range(30):
+        path = folder / "labelled" / str(number % 3) / f"{number}.bmp"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture(10**9 + number))
+    with tarfile.open(folder / "pile.tar", "w") as archive:
+        for number in range(count):
+            entry = tarfile.TarInfo(f"{number // 1000:04d}/{number}.bmp")
+            data = picture(number)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+
+
+def embed(folder: Path) -> None:
+    """Classify the images of a folder in this process, with a simulated encoder."""
+    from likelyshot import callable_encoder
+    from likelyshot.own_data.pipeline import classify
+
+    def encode(pictures: list[object]) -> np.ndarray:
+        pixels = np.stack([np.asarray(picture, np.float32).reshape(-1) for picture in pictures])  # (n, 768)
+        return np.concatenate([pixels, pixels[:, :512]], 1) + 1.0
+
+    encoder = callable_encoder(encode, "simulated")
+    classify(folder / "labelled", folder / "pile.tar", encoder=encoder).save(folder / "answers")
+
+
+def overhead(rows: int, place: str | None) -> Table:
+    """Compare the CPU time of passes over a pile by threads and by tasks of a local Ray."""
+    import torch
+
+    from likelyshot.data.shards import Shards, open_shard
+    from likelyshot.own_data.scoring import transductive_prototypes
+    from likelyshot.workers import on_ray
+
+    table = headed(f"two passes of mll_transductive over {rows:,} x {DIM} rows in half precision")
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        make(Path(folder), rows, "npy")
+        labelled = np.load(f"{folder}/labelled.npz")
+        support, labels = torch.from_numpy(labelled["features"]), torch.from_numpy(labelled["labels"])
+        pile = Shards([open_shard(path) for path in sorted(Path(folder, "pile").iterdir())])
+
+        def passes() -> tuple[float, float, torch.Tensor]:
+            started, before = time.perf_counter(), family_seconds()
+            found = transductive_prototypes(support, labels, pile, n_ways=WAYS, iterations=2)
+            return time.perf_counter() - started, family_seconds() - before, found
+
+        passes()  # the file is in the system's cache
+        seconds, cpu, one = passes()
+        speed = f"{2 * rows / seconds:,.0f}"
+        table.add_row("threads", f"{seconds:.1f}", speed, f"{cpu:.1f}", "")
+        with on_ray():
+            passes()  # workers have started
+            seconds, more, other = passes()
+        assert torch.equal(one, other)
+        speed = f"{2 * rows / seconds:,.0f}"
+        table.add_row("Ray", f"{seconds:.1f}", speed, f"{more:.1f}", f"{100 * (more / cpu - 1):+.0f} %")
+    return table
+
+
+def family_seconds() -> float:
+    """Sum the CPU seconds of this process and of all that descend from it."""
+    parents, seconds = {}, {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(place.name)] = int(fields[1])
+        seconds[int(place.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return sum(seconds[pid] for pid in family) + ended.ru_utime + ended.ru_stime
+
+
+def headed(title: str) -> Table:
+    """Make a table."""
+    table = Table(title=f"{title}; {date.today()}, {platform.machine()}, {os.cpu_count()} cores", title_justify="left")
+    columns = ("rows", "seconds", "rows/s", "CPU seconds", "memory, MB")
+    for column in ("", "seconds", "rows/s", "CPU seconds", "more CPU") if title.startswith("two") else columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def row(table: Table, rows: int, seconds: float, cpu: float, memory: float) -> None:
+    """Add a row, and print it at once."""
+    cells = (f"{rows:,}", f"{seconds:.1f}", f"{rows / seconds:,.0f}", f"{cpu:.1f}", f"{memory:,.0f}")
+    table.add_row(*cells)
+    print(*cells, file=sys.stderr, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="without the million")
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.measure:
-        measure(arguments.measure)
-        return
-    table = Table(title=f"{DIM} numbers a row, {WAYS} classes, {date.today()}, {platform.machine()}")
-    for column in ("rows", "file, MB", "seconds", "rows/s", "own memory, MB", "accuracy"):
-        table.add_column(column, justify="right")
-    for rows in (10**4, 10**5) if arguments.quick else (10**4, 10**5, 10**6):
-        with tempfile.TemporaryDirectory() as place:
-            make(Path(place), rows)
-            size = (Path(place) / "pile.npy").stat().st_size / 2**20
-            command = [sys.executable, "-m", "benchmarks.scale", "--measure", place]
-            ran = subprocess.run(command, capture_output=True, text=True, check=True)
-            seconds, memory, right = map(float, ran.stdout.split()[-3:])
-        speed = f"{rows / seconds:,.0f}"
-        table.add_row(f"{rows:,}", f"{size:,.0f}", f"{seconds:.1f}", speed, f"{memory:,.0f}", f"{right:.4f}")
-    Console().print(table)
+    parser.add_argument("what", nargs="?", choices=["vectors", "images", "ray", "embed"], default="vectors")
+    parser.add_argument("--rows", type=int, nargs="+", help="sizes of the piles")
+    parser.add_argument("--kind", choices=["npy", "parquet"], default="npy")
+    parser.add_argument("--place", help="folder for the piles; default: the system's for temporary files")
+    given = parser.parse_args()
+    if given.what == "embed":
+        embed(Path(given.place))
+    elif given.what == "vectors":
+        Console().print(vectors(given.rows or [10**5, 10**6, 10**7], given.kind, given.place))
+    elif given.what == "images":
+        Console().print(images(given.rows or [10**4, 10**5], given.place))
+    else:
+        Console().print(overhead((given.rows or [10**6])[0], given.place))
 
 
 if __name__ == "__main__":
