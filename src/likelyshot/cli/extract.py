@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from likelyshot.cli.own_data import CacheOption
-from likelyshot.cli.shared import DeviceOption, JsonOption, print_json, running
+from likelyshot.cli.own_data import CacheOption, on_workers
+from likelyshot.cli.shared import (
+    DeviceOption,
+    JsonOption,
+    PartOption,
+    RayOption,
+    on_cluster,
+    part_of,
+    print_json,
+    running,
+)
 
 
 def extract(
@@ -38,6 +48,8 @@ def extract(
     ] = False,
     device: DeviceOption = "cpu",
     cache: CacheOption = True,
+    part: PartOption = None,
+    ray: RayOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compute features of images, for evaluate, sweep, explore, and for classify elsewhere.
@@ -52,8 +64,9 @@ def extract(
 
         likelyshot extract images --checkpoint runs/mini_imagenet_resnet12_mll/best.safetensors -o features.safetensors
     """
-    with running(as_json) as (screen, start):
+    with running(as_json) as (screen, start), on_cluster(ray):
         from likelyshot.encoders.extract import extract as run
+        from likelyshot.encoders.extract import extract_part
 
         started = [time.perf_counter()]
 
@@ -61,19 +74,34 @@ def extract(
             progress, say = start(total)
             say("images")
             started[0] = time.perf_counter()
-            return progress
+            done = 0
 
-        features, computed = run(
-            data,
-            output,
-            encoder=str(checkpoint) if checkpoint else encoder,
-            split=split,
-            splits=splits or None,
-            skip_unreadable=skip_unreadable,
-            device=device,
-            cache="user" if cache else None,
-            start=begin,
-        )
+            def report(steps: int) -> None:
+                nonlocal done
+                done += steps
+                progress(steps)
+                if (seconds := time.perf_counter() - started[0]) > 1:
+                    say(f"images, {done / seconds:,.0f}/s{on_workers()}")
+
+            return report
+
+        settings: dict[str, Any] = {
+            "encoder": str(checkpoint) if checkpoint else encoder,
+            "split": split,
+            "splits": splits or None,
+            "skip_unreadable": skip_unreadable,
+            "device": device,
+            "cache": "user" if cache else None,
+            "start": begin,
+        }
+        if (mine := part_of(part)) is not None:
+            done, there = extract_part(data, output, mine, **settings)
+            before = f"; {there} were finished before" if there else ""
+            whole = shlex.join(["likelyshot", "merge", f"{output}.parts", "-o", str(output)])
+            said = f"Finished {mine}: {done} blocks of images{before}. When all parts are finished: {whole}"
+            screen.print(said, soft_wrap=True)
+            return
+        features, computed = run(data, output, **settings)
         seconds = time.perf_counter() - started[0]
     speed = f"{len(features) / seconds:,.0f} images/s" if computed else "unchanged, nothing computed"
     left_out = f", {features.source['left_out']} left out" if "left_out" in features.source else ""

@@ -37,11 +37,19 @@ def merge(
         likelyshot merge answers -o answers.csv
 
         likelyshot merge results/f
+
+        likelyshot merge features.safetensors.parts
     """
     with running() as (screen, _):
         from likelyshot.evaluation.parts import merge_parts
         from likelyshot.own_data.answer_folder import MANIFEST, merge_answers
 
+        if folder.name.endswith(".safetensors.parts"):
+            from likelyshot.encoders.extract import merge_blocks
+
+            features = merge_blocks(folder, output := output or folder.with_suffix(""))
+            screen.print(f"Wrote {len(features):,} x {features.dim} features to {output}", soft_wrap=True)
+            return
         if (folder / MANIFEST).exists():
             if output is None:
                 raise InputError("expected a table to write the answers to: give -o answers.csv, .parquet or .jsonl")

@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -17,13 +18,15 @@ from likelyshot.data.datasets import ImageSet, open_images, refuse_unreadable
 from likelyshot.data.features import READERS, Base, Features
 from likelyshot.data.files import output_folder, write_tensors
 from likelyshot.data.items import Item
+from likelyshot.encoders.blocks import extract_blocks, parts_folder, read_blocks, remove_blocks
 from likelyshot.encoders.checkpoints import load_encoder
 from likelyshot.encoders.embed import embed
 from likelyshot.encoders.networks import Encoder
 from likelyshot.encoders.pixels import trained_preparation
-from likelyshot.encoders.pretrained import DEFAULT, identity, open_encoder
+from likelyshot.encoders.pretrained import DEFAULT, Embedder, identity, open_encoder
 from likelyshot.errors import InputError
 from likelyshot.machine import Progress, check_device
+from likelyshot.workers import Part, cluster
 
 #: The value of all entries of what would be a vector of zeros, which has no direction and no gradient.
 FLOOR = 1e-6
@@ -65,16 +68,16 @@ def extract(
             since the last call.
     """
     data, output = Path(data), Path(output)
-    if output.suffix != ".safetensors":
-        raise InputError(f"expected a features file that ends in .safetensors, got {output}: rename it")
-    output_folder(output.parent, make=False)
-    check_device(device)
+    _check(output, device)
     if data.suffix.lower() in READERS and data.is_file():
+        if cluster() is not None:
+            raise InputError(f"expected images for --ray, but {data} has features: leave it out, a head is quick")
         return _extract_head(data, output, encoder, split, device, start)
-    embedder = open_encoder(encoder, device)
-    if embedder.kind != "image":
-        raise InputError(f"expected an encoder of images, but {encoder} is one of {embedder.kind}s: choose another")
-    images = open_images(data, split=split, splits=splits, skip_unreadable=skip_unreadable, flat=True)
+    found = _open(data, encoder, split, splits, skip_unreadable, device)
+    if cluster() is not None:
+        _embed_blocks(found, output, cache, None, start)
+        return merge_blocks(parts_folder(output), output), True
+    images, embedder, _, source, top = found
     extraction = _hash(["with paths", embedder.digest, _content(images)])
     if _extraction(output) == extraction:
         return Features.load(output), False
@@ -85,17 +88,132 @@ def extract(
         progress=start(len(images)),
         content=lambda item: images.source.read(item.name),
     )
-    refuse_unreadable(result.problems, images)
-    name = f"{Path(encoder).stem} {embedder.digest[:12]}" if encoder.endswith(".safetensors") else encoder
-    source = {"dataset": data.stem, "encoder": name, "extraction": extraction}
-    source |= {"split": split} if split else {}
-    source |= {"left_out": f"{len(result.problems)} unreadable images"} if result.problems else {}
+    refuse_unreadable(result.problems, images.skip_unreadable, len(images))
+    source |= {"extraction": extraction}
     labels = images.labels[torch.from_numpy(result.kept)]
-    top = f"{data.resolve().name}/" if data.is_dir() else ""  # never where the folder is on this machine
     paths = [f"{top}{images.names[place]}" for place in result.kept.tolist()]
-    features = Features(_lifted(torch.from_numpy(result.vectors)), labels, images.classes, source, paths)
+    vectors = torch.from_numpy(np.asarray(result.vectors[:]))
+    return _saved(output, vectors, labels, images.classes, source, paths, len(result.problems)), True
+
+
+def extract_part(
+    data: str | Path,
+    output: str | Path,
+    part: Part,
+    *,
+    encoder: str = DEFAULT,
+    split: str | None = None,
+    splits: str | Path | None = None,
+    skip_unreadable: bool = False,
+    device: str = "cpu",
+    cache: Path | Literal["user"] | None = "user",
+    start: Callable[[int], Progress] = lambda total: lambda done: None,
+) -> tuple[int, int]:
+    """Embed a part of the images, into a folder beside the output; return how many blocks were done now, and before.
+
+    `merge_blocks` puts the parts together.
+
+    Args:
+        data: A folder or a zip archive of images.
+        output: The features file that all parts together will be; this part goes to FILE.safetensors.parts.
+        part: Which part.
+        encoder: As in `extract`.
+        split: As in `extract`.
+        splits: As in `extract`.
+        skip_unreadable: As in `extract`.
+        device: As in `extract`.
+        cache: As in `extract`.
+        start: As in `extract`.
+    """
+    data, output = Path(data), Path(output)
+    _check(output, device)
+    if data.suffix.lower() in READERS and data.is_file():
+        raise InputError(f"expected images for --part, but {data} has features: leave it out, a head is quick")
+    return _embed_blocks(_open(data, encoder, split, splits, skip_unreadable, device), output, cache, part, start)
+
+
+class _Found(NamedTuple):
+    images: ImageSet
+    embedder: Embedder
+    encoder: str
+    source: dict[str, str]
+    top: str  # before the names of images; never where the folder is on this machine
+
+
+def _check(output: Path, device: str) -> None:
+    if output.suffix != ".safetensors":
+        raise InputError(f"expected a features file that ends in .safetensors, got {output}: rename it")
+    output_folder(output.parent, make=False)
+    check_device(device)
+    if device != "cpu" and cluster() is not None:
+        raise InputError(f"expected the device cpu on a Ray cluster, got {device}: leave out --device, or --ray")
+
+
+def _open(
+    data: Path, encoder: str, split: str | None, splits: str | Path | None, skip_unreadable: bool, device: str
+) -> _Found:
+    embedder = open_encoder(encoder, device)
+    if embedder.kind != "image":
+        raise InputError(f"expected an encoder of images, but {encoder} is one of {embedder.kind}s: choose another")
+    images = open_images(data, split=split, splits=splits, skip_unreadable=skip_unreadable, flat=True)
+    name = f"{Path(encoder).stem} {embedder.digest[:12]}" if encoder.endswith(".safetensors") else encoder
+    source = {"dataset": data.stem, "encoder": name} | ({"split": split} if split else {})
+    return _Found(images, embedder, encoder, source, f"{data.resolve().name}/" if data.is_dir() else "")
+
+
+def _embed_blocks(
+    found: _Found,
+    output: Path,
+    cache: Path | Literal["user"] | None,
+    part: Part | None,
+    start: Callable[[int], Progress],
+) -> tuple[int, int]:
+    images = found.images
+    stamps = [images.source.stamps(images.names), images.names, images.labels.tolist(), images.classes]
+    return extract_blocks(
+        images,
+        found.embedder,
+        parts_folder(output),
+        encoder=found.encoder,
+        top=found.top,
+        identity=_hash([found.embedder.digest, stamps, images.skip_unreadable]),
+        source=found.source,
+        cache=cache,
+        part=part,
+        progress=start(len(images)),
+    )
+
+
+def merge_blocks(folder: str | Path, output: str | Path) -> Features:
+    """Put the parts of an extraction together to a features file, and remove them.
+
+    Args:
+        folder: The folder of the parts: FILE.safetensors.parts.
+        output: The features file to write.
+    """
+    whole = read_blocks(Path(folder))
+    about = whole.about
+    refuse_unreadable(whole.problems, about.skip_unreadable, about.images)
+    lost = len(whole.problems)
+    source = about.source
+    features = _saved(Path(output), whole.vectors, whole.labels, tuple(about.classes), source, whole.paths, lost)
+    remove_blocks(Path(folder))
+    return features
+
+
+def _saved(
+    output: Path,
+    vectors: Tensor,
+    labels: Tensor,
+    classes: tuple[str, ...],
+    source: dict[str, str],
+    paths: list[str],
+    lost: int,
+) -> Features:
+    source |= {"left_out": f"{lost} unreadable images"} if lost else {}
+    features = Features(_lifted(vectors), labels, classes, source, paths)
     features.save(output_folder(output.parent) / output.name)
-    return features, True
+    return features
 
 
 def _extract_head(

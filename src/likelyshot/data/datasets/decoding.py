@@ -80,7 +80,7 @@ def decode(
         problems |= wrong
         if progress is not None:
             progress(len(chunk))
-    refuse_unreadable(problems.values(), images)
+    refuse_unreadable(problems.values(), images.skip_unreadable, len(images))
     return problems
 
 
@@ -115,12 +115,12 @@ def _read(images: ImageSet, positions: Sequence[int], size: int) -> tuple[Pixels
     return rows[:filled], problems
 
 
-def refuse_unreadable(problems: Iterable[Problem], images: ImageSet) -> None:
-    """Raise InputError if there are unreadable images, unless the set leaves them out and others remain."""
+def refuse_unreadable(problems: Iterable[Problem], leave_out: bool, total: int) -> None:
+    """Raise InputError if there are unreadable images, unless they are to be left out and others of `total` remain."""
     wrong = list(problems)
-    if wrong and not (images.skip_unreadable and len(wrong) < len(images)):
+    if wrong and not (leave_out and len(wrong) < total):
         named = ", ".join(f"{problem.name!r} ({problem.kind})" for problem in wrong[:NAMED])
         more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
         skip = ", or skip unreadable images (--skip-unreadable; data.skip_unreadable in a recipe)"
-        remedy = f"repair or remove them{'' if images.skip_unreadable else skip}"
+        remedy = f"repair or remove them{'' if leave_out else skip}"
         raise InputError(f"expected readable images, but got {len(wrong)} that are not, {named}{more}: {remedy}")

@@ -50,7 +50,7 @@ def cached(images: ImageSet, size: int, folder: str | Path, *, progress: Progres
     if stored is None:
         raise InputError(f"expected the pixels just written to {pixels}, but they are gone: choose another folder")
     mapped, problems = stored
-    refuse_unreadable(problems.values(), images)
+    refuse_unreadable(problems.values(), images.skip_unreadable, len(images))
     return without(images, torch.from_numpy(mapped), problems)
 
 
