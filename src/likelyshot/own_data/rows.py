@@ -198,24 +198,17 @@ def map_rows(
         yield from map_blocks(function, shared, blocks(vectors, usable, numbers))
         return
     rows = _row_sets(vectors.shape[1], usable, numbers)
-    groups = iter(lambda: list(islice(rows, TOGETHER)), [])
     if isinstance(vectors, Shards) and vectors.scratch is None:
-        tasks = map_blocks(_read_and_call, (function, shared, vectors), groups)
+        groups = iter(lambda: list(islice(rows, TOGETHER)), [])
+        for results in map_blocks(_read_and_call, (function, shared, vectors), groups):
+            yield from results
     else:
-        sent = ([np.asarray(vectors[part]) for part in group] for group in groups)
-        tasks = map_blocks(_call_each, (function, shared), sent)
-    for results in tasks:
-        yield from results
+        yield from map_blocks(function, shared, (np.asarray(vectors[part]) for part in rows))
 
 
 def _read_and_call(task: tuple[Callable[[S, NDArray[Any]], R], S, Shards], rows: Sequence[Any]) -> list[R]:
     function, shared, vectors = task
     return [function(shared, vectors[part]) for part in rows]
-
-
-def _call_each(task: tuple[Callable[[S, NDArray[Any]], R], S], given: Sequence[NDArray[Any]]) -> list[R]:
-    function, shared = task
-    return [function(shared, block) for block in given]
 
 
 def as_tensor(block: NDArray[Any], rectified: bool = False) -> Tensor:
