@@ -44,9 +44,15 @@ def nodes():
     cluster.shutdown()
 
 
+@pytest.fixture(scope="module")
+def driver(nodes):
+    """Join once: workers take seconds to start."""
+    ray.init(nodes.address, log_to_driver=False, logging_level="ERROR")
+
+
 @pytest.fixture
-def joined(nodes):
-    with on_ray(nodes.address) as cluster:
+def joined(driver):
+    with on_ray() as cluster:
         yield cluster
 
 
@@ -83,7 +89,7 @@ def test_passes_and_answers_have_the_same_bits(pile, nodes):
     assert (pile / "all.csv").read_bytes() == (pile / "one.csv").read_bytes()
 
 
-def test_evaluations_have_the_same_bits(nodes, monkeypatch):
+def test_evaluations_have_the_same_bits(driver, monkeypatch):
     monkeypatch.setattr("likelyshot.evaluation.evaluate.TOGETHER", 30)
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(200) % 10
@@ -92,14 +98,14 @@ def test_evaluations_have_the_same_bits(nodes, monkeypatch):
     tasks = sample_tasks(labels, n_tasks=100, ways=3, shots=2, query=Dirichlet(20, 2.0), seed=0)
     one = evaluate(METHODS["mll_transductive"], features, tasks)
     steps: list[int] = []
-    with on_ray(nodes.address):
+    with on_ray():
         other = evaluate(METHODS["mll_transductive"], features, tasks, progress=steps.append)
     assert sum(steps) == 100
     np.testing.assert_array_equal(one.accuracy, other.accuracy)
     assert (one.reliability, one.confused, one.config) == (other.reliability, other.confused, other.config)
 
 
-def test_extraction_has_the_same_vectors(tmp_path, nodes, monkeypatch):
+def test_extraction_has_the_same_vectors(tmp_path, driver, monkeypatch):
     monkeypatch.setattr("likelyshot.encoders.blocks.BLOCK", 1)
     for number in range(80):
         path = tmp_path / "images" / f"class {number % 2}" / f"{number}.png"
@@ -108,7 +114,7 @@ def test_extraction_has_the_same_vectors(tmp_path, nodes, monkeypatch):
         Image.fromarray(noise).save(path)
     settings = {"encoder": "conv4_cifar_fs", "cache": None}
     one, _ = extract(tmp_path / "images", tmp_path / "one.safetensors", **settings)
-    with on_ray(nodes.address):
+    with on_ray():
         other, _ = extract(tmp_path / "images", tmp_path / "other.safetensors", **settings)
     assert torch.equal(one.vectors, other.vectors)
     assert (one.digest, list(one.paths)) == (other.digest, list(other.paths))
@@ -134,9 +140,9 @@ def _slow(seconds, number):
     return number
 
 
-def test_a_lost_node_costs_its_blocks_only(nodes):
+def test_a_lost_node_costs_its_blocks_only(nodes, driver):
     extra = nodes.add_node(num_cpus=1, object_store_memory=STORE)
-    with on_ray(nodes.address):
+    with on_ray():
         found = []
         for number in map_blocks(_slow, 0.05, range(60)):
             found.append(number)

@@ -205,7 +205,7 @@ class Ray:
             while waiting:
                 yield self._result(waiting.popleft())
         finally:
-            for task in waiting:
+            for task in waiting if self._ray.is_initialized() else ():
                 self._ray.cancel(task)
 
     def _result(self, task: Any) -> Any:

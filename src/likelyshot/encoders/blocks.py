@@ -120,10 +120,10 @@ def extract_blocks(
     else:
         done = map_blocks(_embed_on_worker, (encoder, embedder.digest, images.source), names)
     for number, span, block in zip(missing, spans, done, strict=True):
-        kept = torch.from_numpy(block.kept)
+        kept = torch.tensor(block.kept)
         paths = [f"{top}{images.names[span][place]}" for place in block.kept.tolist()]
         tensors = {
-            "vectors": torch.from_numpy(block.vectors),
+            "vectors": torch.tensor(block.vectors),  # arrays from a cluster cannot be written to
             "labels": images.labels[span][kept],
             "paths": torch.from_numpy(PackedNames.of(paths).packed.copy()),
         }
