@@ -24,7 +24,7 @@ from likelyshot.data.arrays import check_unmasked
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.checks import check_non_negative
 from likelyshot.functional.metrics import check_temperature, probabilities
-from likelyshot.functional.scores import class_means, l2_normalise, rectify
+from likelyshot.functional.scores import class_means, l2_normalise, rate_bound, rectify
 from likelyshot.machine import check_device
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import check_values, facts_of, function_of, name_of, needs_of, parameters_of, takes_of
@@ -273,9 +273,9 @@ class MLLClassifier(_MethodClassifier):
 
     Parameters
     ----------
-    lambda_max : float, default=40.0
+    lambda_max : float, default=None
         The upper bound of the rates 1 / prototype. Without it, a feature that is zero in all examples of a class
-        would rule that class out. The paper's 40 suits rows of unit length.
+        would rule that class out. None: the paper's 40, or 1.5 / the mean of all features if that is more.
     normalise : bool, default=True
         Whether to scale every row to unit length first.
     shrinkage : float, default=0.0
@@ -309,7 +309,7 @@ class MLLClassifier(_MethodClassifier):
     ['high']
     """
 
-    lambda_max: float = 40.0
+    lambda_max: float | None = None
     normalise: bool = True
     shrinkage: float = 0.0
     temperature: float | str = "auto"
@@ -326,9 +326,9 @@ class TransductiveMLLClassifier(_MethodClassifier):
 
     Parameters
     ----------
-    lambda_max : float, default=40.0
+    lambda_max : float, default=None
         The upper bound of the rates 1 / prototype. Without it, a feature that is zero in all examples of a class
-        would rule that class out. The paper's 40 suits rows of unit length.
+        would rule that class out. None: the paper's 40, or 1.5 / the mean of all features if that is more.
     iterations : int, default=10
         The number of updates of the prototypes; 0 gives the scores of `MLLClassifier`.
     eta : float, default=0.5
@@ -367,7 +367,7 @@ class TransductiveMLLClassifier(_MethodClassifier):
     ['high', 'high', 'wide']
     """
 
-    lambda_max: float = 40.0
+    lambda_max: float | None = None
     iterations: int = 10
     eta: float = 0.5
     normalise: bool = True
@@ -394,9 +394,9 @@ class CombinedClassifier(_MethodClassifier):
         The metrics to combine, one to three of these.
     rule : str, default="youden"
         The index that decides: "youden", "closest" or "concordance", see `likelyshot.methods.combined.RULES`.
-    lambda_max : float, default=40.0
+    lambda_max : float, default=None
         The upper bound of the rates 1 / prototype. Without it, a feature that is zero in all examples of a class
-        would rule that class out. The paper's 40 suits rows of unit length.
+        would rule that class out. None: the paper's 40, or 1.5 / the mean of all features if that is more.
     normalise : bool, default=True
         Whether to scale every row to unit length first.
     temperature : float or "auto", default="auto"
@@ -433,7 +433,7 @@ class CombinedClassifier(_MethodClassifier):
     calibration: Calibration | None = None
     metrics: Sequence[str] = METRICS
     rule: str = "youden"
-    lambda_max: float = 40.0
+    lambda_max: float | None = None
     normalise: bool = True
     temperature: float | str = "auto"
 
@@ -464,7 +464,8 @@ class CombinedClassifier(_MethodClassifier):
                 f"{count}: label more, or pass calibration={STATISTICS['calibration'].python}"
             )
         x = l2_normalise(x) if self.normalise else x
-        kind: dict[str, Any] = {"metrics": self.metrics, "lambda_max": self.lambda_max, "normalise": False}
+        bound = float(rate_bound(x)) if self.lambda_max is None else self.lambda_max
+        kind: dict[str, Any] = {"metrics": self.metrics, "lambda_max": bound, "normalise": False}
         columns = score_columns(x, y, x, n_ways=ways, **kind)  # (s, k, n)
         rest = (shots * class_means(x, y, ways)[y] - x) / (shots - 1).clamp_min(1)  # (s, d), class without x
         rest = rest.maximum(x.amin(0))  # true but for rounding, which must not make it negative

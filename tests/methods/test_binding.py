@@ -14,7 +14,7 @@ from likelyshot.methods.facts import STATISTICS
 
 def test_parameters_and_needs_come_from_the_signatures():
     assert binding.parameters("mll_transductive") == {
-        "lambda_max": 40.0,
+        "lambda_max": None,
         "iterations": 10,
         "eta": 0.5,
         "normalise": True,
@@ -92,7 +92,7 @@ def test_a_statistic_that_only_an_added_method_needs_is_named(monkeypatch):
     [
         ("mll_transductive", {"etta": 1}, "did you mean 'eta'"),
         ("mlll", {}, "did you mean 'mll'"),
-        ("mll", {"lambda_max": None}, "lambda_max of mll must be a number, got None: its default is 40.0"),
+        ("mll", {"shrinkage": None}, "shrinkage of mll must be a number, got None: its default is 0.0"),
         ("mll", {"lambda_max": "80"}, "must be a number"),
         ("mll", {"lambda_max": [80]}, "must be a number"),
         ("mll", {"lambda_max": True}, "must be a number"),

@@ -131,6 +131,15 @@ def test_a_calibration_for_other_tasks_is_refused_with_the_reason(change, messag
         combined(support, labels, query, n_ways=5, calibration=dataclasses.replace(calibration, **change))
 
 
+def test_without_a_bound_the_calibration_takes_that_of_the_features():
+    generator = torch.Generator().manual_seed(0)
+    long = Features.from_arrays(torch.rand(60, 2_000, generator=generator) ** 3, torch.arange(60) % 6)
+    tasks = sample_tasks(long.labels, n_tasks=5, ways=5, shots=1, query=Balanced(4), seed=0)
+    unit = long.vectors / long.vectors.norm(dim=1, keepdim=True)
+    assert calibrate(long, tasks).lambda_max == pytest.approx(float(1.5 / unit.mean()), rel=1e-5)
+    assert calibrate(long, tasks, lambda_max=40.0).lambda_max == 40.0
+
+
 def test_calibration_counts_all_pairs():
     calibration, _, _, _, _ = task(5, 5)
     validation = features(5)

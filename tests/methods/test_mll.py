@@ -6,6 +6,7 @@ import torch
 from scipy import stats
 
 from likelyshot.methods.mll import mll
+from likelyshot.methods.mll_transductive import mll_transductive
 
 
 def sample(seed=0, shots=3, ways=4, queries=9, dim=20):
@@ -48,12 +49,31 @@ def test_unequal_shots():
     torch.testing.assert_close(scores, oracle(support, labels, query, 4, 40.0, True))
 
 
-def test_defaults_are_the_papers():
+def test_defaults_are_the_papers_for_short_vectors():
     support, labels, query = sample()
     assert torch.equal(
         mll(support, labels, query, n_ways=4),
         mll(support, labels, query, n_ways=4, lambda_max=40.0, normalise=True),
     )
+
+
+@pytest.mark.parametrize("method", [mll, mll_transductive])
+def test_the_bound_of_the_rates_follows_long_vectors(method):
+    support, labels, query = sample(dim=2_000)
+    unit = support / support.norm(dim=1, keepdim=True)
+    bound = float(1.5 / unit.mean())
+    assert bound > 80
+    expected = method(support, labels, query, n_ways=4, lambda_max=bound)
+    torch.testing.assert_close(method(support, labels, query, n_ways=4), expected)
+    assert not torch.allclose(method(support, labels, query, n_ways=4, lambda_max=40.0), expected)
+    both = method(support.expand(3, -1, -1) * torch.tensor([1.0, 7.0, 0.1])[:, None, None], labels, query, n_ways=4)
+    torch.testing.assert_close(both, expected.expand(3, -1, -1))  # each task has its own
+
+
+def test_features_that_are_all_zero_have_the_papers_bound():
+    zeros, labels, query = torch.zeros(4, 6), torch.arange(2).repeat(2), torch.rand(3, 6)
+    scores = mll(zeros, labels, query, n_ways=2)
+    assert torch.equal(scores, mll(zeros, labels, query, n_ways=2, lambda_max=40.0))
 
 
 def test_gradients_are_finite_where_prototypes_are_zero():

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from likelyshot.errors import InputError
+from likelyshot.methods import METHODS
 from likelyshot.methods.mll import mll
 from likelyshot.methods.mll_transductive import mll_transductive
 from likelyshot.own_data.rows import as_tensor, block_rows, blocks
-from likelyshot.own_data.scoring import prototype_scores, transductive_prototypes
+from likelyshot.own_data.scoring import prototype_scores, scores_of, transductive_prototypes
 
 
 @pytest.fixture(params=[1, 7, 90, 1_000])
@@ -96,6 +97,14 @@ def test_no_iterations_are_mll_without_a_pass():
     support, labels, pile = task()
     prototypes = transductive_prototypes(support, labels, pile.numpy(), n_ways=4, iterations=0, progress=pytest.fail)
     torch.testing.assert_close(prototype_scores(pile, prototypes), mll(support, labels, pile, n_ways=4))
+
+
+def test_the_bound_of_long_vectors_is_that_of_the_method():
+    support, labels, pile = task(dim=2_000)
+    wanted = mll_transductive(support, labels, pile, n_ways=4)
+    assert not torch.allclose(mll_transductive(support, labels, pile, n_ways=4, lambda_max=40.0), wanted)
+    pieces = scores_of(METHODS["mll_transductive"], support, labels, pile.numpy(), n_ways=4)()
+    torch.testing.assert_close(torch.cat([scores for _, scores in pieces]), wanted, rtol=1e-6, atol=1e-6)
 
 
 def test_a_pile_of_one():

@@ -37,7 +37,13 @@ def explore(
     shots: Annotated[int, typer.Option(help="Labelled examples per class in each task.")] = 1,
     tasks: TasksOption = 500,
     seed: SeedOption = 0,
-    lambda_max: Annotated[float, typer.Option(help="Upper bound of the rates of MLL.")] = 40.0,
+    lambda_max: Annotated[
+        float | None,
+        typer.Option(
+            help="Upper bound of the rates of MLL. Default: 40, or 1.5 / mean of the features if more.",
+            show_default=False,
+        ),
+    ] = None,
     normalise: NormaliseOption = True,
     rectify: RectifyOption = False,
     as_json: JsonOption = False,

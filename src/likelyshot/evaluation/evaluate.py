@@ -18,6 +18,7 @@ from likelyshot.data.tasks import Tasks
 from likelyshot.errors import InputError
 from likelyshot.functional import temperature as temperatures
 from likelyshot.functional.metrics import class_confusion, confusion_counts, decide, reliability_counts, task_metrics
+from likelyshot.functional.scores import l2_normalise, rate_bound
 from likelyshot.heads import Head
 from likelyshot.machine import CACHE_BYTES, Progress, cores, keep_memory, ordered_map
 from likelyshot.methods import Method
@@ -242,17 +243,22 @@ def calibrate(
     tasks: Tasks,
     *,
     metrics: Sequence[str] = METRICS,
-    lambda_max: float = 40.0,
+    lambda_max: float | None = None,
     normalise: bool = True,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Calibration:
     """Collect the scores of all (query, class) pairs of validation tasks and fit the combined metric's Gaussians.
 
-    `features` is one set scored by every metric, or one set per metric.
+    `features` is one set scored by every metric, or one set per metric. Without `lambda_max`, the bound of MLL's rates
+    follows from the mean of its features, as in `mll`.
     """
     sets = [features] if isinstance(features, Features) else list(features)
     _check_features(sets, tasks, normalised=normalise)
+    if lambda_max is None:
+        scored = sets[list(metrics).index("mll")] if len(sets) > 1 and "mll" in metrics else sets[0]
+        vectors = scored.vectors.float()
+        lambda_max = float(rate_bound(l2_normalise(vectors) if normalise else vectors))
     labels = tasks.support_labels.to(device)
 
     def score(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> Tensor:

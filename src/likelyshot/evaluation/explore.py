@@ -16,7 +16,7 @@ from likelyshot.errors import InputError
 from likelyshot.evaluation.separation import score_separation
 from likelyshot.functional.checks import check_lambda_max, check_non_negative
 from likelyshot.functional.families import FAMILIES, fit_families, histogram, holm, rate_test
-from likelyshot.functional.scores import l2_normalise
+from likelyshot.functional.scores import l2_normalise, rate_bound
 from likelyshot.machine import Progress
 
 Array = NDArray[np.float64]
@@ -52,7 +52,7 @@ def explore(
     ways: int = 5,
     shots: int = 1,
     seed: int = 0,
-    lambda_max: float = 40.0,
+    lambda_max: float | None = None,
     normalise: bool = True,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def explore(
         ways: Classes per task.
         shots: Labelled examples per class.
         seed: Random seed of the tasks.
-        lambda_max: Upper bound of the rates of MLL.
+        lambda_max: Upper bound of the rates of MLL. Default: it follows from the mean of the features, as in `mll`.
         normalise: Whether to divide every vector by its length first.
         progress: Called with the units of work done, `explore_work` in all.
 
@@ -78,7 +78,6 @@ def explore(
     (['class 0', 'class 1', 'class 2'], 12)
     """
     settings: dict[str, Any] = {"tasks": tasks, "ways": ways, "shots": shots, "seed": seed}
-    settings |= {"lambda_max": lambda_max, "normalise": normalise}
     check_lambda_max(lambda_max)
     check_non_negative("mll", features.vectors, who="explore")
     if not features.vectors.any():
@@ -91,6 +90,9 @@ def explore(
     prepared = Features(
         l2_normalise(vectors) if normalise else vectors, features.labels, features.classes, features.source
     )
+    if lambda_max is None:
+        lambda_max = float(f"{float(rate_bound(prepared.vectors)):.3g}")
+    settings |= {"lambda_max": lambda_max, "normalise": normalise}
     scores = score_separation(prepared, drawn, lambda_max, progress)
     rows = _rows_by_class(prepared)
     names = [features.classes[label] for label in rows]

@@ -172,9 +172,10 @@ def check_ways(n_ways: int) -> None:
     check_count("n_ways", n_ways, "count the classes of the task", least=1)
 
 
-def check_lambda_max(lambda_max: float) -> None:
-    """Refuse a bound on the rates that is not a positive number."""
-    check_positive("lambda_max", lambda_max, "the paper uses 40")
+def check_lambda_max(lambda_max: float | None) -> None:
+    """Refuse a bound on the rates that is not a positive number; None follows from the features."""
+    if lambda_max is not None:
+        check_positive("lambda_max", lambda_max, "the paper uses 40")
 
 
 def check_shrinkage(shrinkage: float) -> None:

@@ -129,7 +129,32 @@ def cosines(x: Tensor, y: Tensor) -> Tensor:
     return l2_normalise(x) @ l2_normalise(y).transpose(-1, -2)
 
 
-def exponential_rates(means: Tensor, lambda_max: float) -> Tensor:
+#: The default bound of the rates: the paper's, or so many times the rate of the average feature where that is more.
+PAPER_BOUND, RATE_BOUND = 40.0, 1.5
+
+
+def rate_bound(means: Tensor, lambda_max: float | None = None) -> float | Tensor:
+    """Give the largest rate of a task: lambda_max, or else 40, and 1.5 / the mean of all its features if that is more.
+
+    It is more for long vectors of unit length, whose features are small: from about 300 to 600 features on.
+    Shapes: means (..., k, d) -> (..., 1, 1), or the number that is given.
+
+    Args:
+        means: Mean of every feature of every class, non-negative.
+        lambda_max: Largest rate, above 0, if it is given.
+
+    >>> rate_bound(torch.tensor([[0.02, 0.0], [0.01, 0.01]]))
+    tensor([[150.]])
+    >>> rate_bound(torch.tensor([[0.2, 0.0]])), rate_bound(torch.tensor([[0.2, 0.0]]), 80.0)
+    (tensor([[40.]]), 80.0)
+    """
+    if lambda_max is not None:
+        return lambda_max
+    mean = means.mean((-2, -1), keepdim=True)
+    return torch.where(mean > 0, RATE_BOUND / mean, PAPER_BOUND).clamp(PAPER_BOUND, 1e12)
+
+
+def exponential_rates(means: Tensor, lambda_max: float | Tensor) -> Tensor:
     """Estimate the rate of an exponential distribution, lambda = 1 / mean (paper eq. 3), at most lambda_max.
 
     Shapes: (...) -> (...). The mean is floored at 1 / lambda_max before the division: the same as clipping
@@ -137,7 +162,7 @@ def exponential_rates(means: Tensor, lambda_max: float) -> Tensor:
 
     Args:
         means: Mean of every feature, non-negative.
-        lambda_max: Largest rate, above 0.
+        lambda_max: Largest rate, above 0, as `rate_bound` gives it.
 
     >>> exponential_rates(torch.tensor([0.5, 0.0]), lambda_max=40.0)
     tensor([ 2., 40.])

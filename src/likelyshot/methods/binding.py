@@ -100,7 +100,7 @@ def parameters(name: str) -> dict[str, Any]:
     """List the parameters of a method with their defaults, those of its statistics among them.
 
     >>> parameters("mll")
-    {'lambda_max': 40.0, 'normalise': True, 'shrinkage': 0.0}
+    {'lambda_max': None, 'normalise': True, 'shrinkage': 0.0}
     """
     through = {key: value for need in needs(name) for key, value in _statistic_params(need).items()}
     return parameters_of(METHODS[plain_name(name)]) | through

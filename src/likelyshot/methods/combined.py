@@ -25,7 +25,7 @@ def score_columns(
     *,
     n_ways: int,
     metrics: Sequence[str],
-    lambda_max: float,
+    lambda_max: float | None,
     normalise: bool,
 ) -> Tensor:
     """Put the scores of one to three metrics side by side, alpha = [a_euc, a_cos, a_mll] (paper eq. 7-9).

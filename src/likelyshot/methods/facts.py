@@ -91,7 +91,7 @@ STATISTICS = {
         "give validation features (--val FILE), a features file that also has a split called val, or a saved "
         "calibration (--calibration FILE)",
         "likelyshot.calibrate(validation features, tasks)",
-        params={"lambda_max": 40.0, "normalise": True, "metrics": METRICS},
+        params={"lambda_max": None, "normalise": True, "metrics": METRICS},
     ),
     "head": Statistic(
         "a trained head",

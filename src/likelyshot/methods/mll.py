@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from likelyshot.functional.checks import check_lambda_max, check_non_negative, check_shrinkage, prepare
-from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates, shrunk_means
+from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates, rate_bound, shrunk_means
 
 
 def mll(
@@ -14,7 +14,7 @@ def mll(
     query: Tensor,
     *,
     n_ways: int,
-    lambda_max: float = 40.0,
+    lambda_max: float | None = None,
     normalise: bool = True,
     shrinkage: float = 0.0,
 ) -> Tensor:
@@ -26,7 +26,7 @@ def mll(
 
     Args:
         lambda_max: Upper bound of the rates 1 / m_k. Without it, a feature that is zero in all examples of a class
-            would rule that class out. The paper's 40 suits vectors of unit length.
+            would rule that class out. None: the paper's 40, or 1.5 / the mean of all features if that is more.
         normalise: Scale every vector to unit length first.
         shrinkage: Number of imaginary examples that look like the average class and join every class. Helps where
             shots are few or differ between classes. The paper has none.
@@ -41,4 +41,4 @@ def mll(
     check_non_negative("mll", support, query)
     support, query = prepare(support, labels, query, n_ways, normalise)
     prototypes = shrunk_means(support, labels, n_ways, shrinkage)  # (..., k, d)
-    return exponential_log_likelihood(query, exponential_rates(prototypes, lambda_max))
+    return exponential_log_likelihood(query, exponential_rates(prototypes, rate_bound(prototypes, lambda_max)))

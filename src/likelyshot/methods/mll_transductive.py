@@ -15,7 +15,7 @@ from likelyshot.functional.checks import (
     check_shrinkage,
     prepare,
 )
-from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates, shrunk_means
+from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates, rate_bound, shrunk_means
 
 
 @torch.no_grad()
@@ -25,7 +25,7 @@ def mll_transductive(
     query: Tensor,
     *,
     n_ways: int,
-    lambda_max: float = 40.0,
+    lambda_max: float | None = None,
     iterations: int = 10,
     eta: float = 0.5,
     normalise: bool = True,
@@ -41,7 +41,7 @@ def mll_transductive(
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), all non-negative -> (..., q, k).
 
     Args:
-        lambda_max: Upper bound of the rates 1 / m_k, as in `mll`.
+        lambda_max: Upper bound of the rates 1 / m_k, as in `mll`; None: by the prototypes before the first update.
         iterations: Number of updates of the prototypes, 10 in the paper; 0 is `mll`.
         eta: How far an update moves a prototype towards its queries, from 0 to 1; 0.5 in the paper.
         normalise: Scale every vector to unit length first.
@@ -55,17 +55,18 @@ def mll_transductive(
     check_non_negative("mll_transductive", support, query)
     support, query = prepare(support, labels, query, n_ways, normalise)
     prototypes = shrunk_means(support, labels, n_ways, shrinkage)  # (..., k, d)
-    rates = exponential_rates(prototypes, lambda_max)
+    bound = rate_bound(prototypes, lambda_max)
+    rates = exponential_rates(prototypes, bound)
     scores = exponential_log_likelihood(query, rates)
     buffer = query.new_empty(*scores.shape[:-1], query.shape[-1])
     for _ in range(iterations):
         prototypes = moved(prototypes, *class_sums(query, rates, scores.argmax(-1), buffer), eta)
-        rates = exponential_rates(prototypes, lambda_max)
+        rates = exponential_rates(prototypes, bound)
         scores = exponential_log_likelihood(query, rates)
     return scores
 
 
-def check_parameters(lambda_max: float, iterations: int, eta: float, shrinkage: float) -> None:
+def check_parameters(lambda_max: float | None, iterations: int, eta: float, shrinkage: float) -> None:
     """Refuse parameters that have no meaning."""
     check_lambda_max(lambda_max)
     check_shrinkage(shrinkage)

@@ -14,7 +14,13 @@ from torch import Tensor
 from likelyshot.confidence.temperature import is_transductive
 from likelyshot.errors import InputError
 from likelyshot.functional.checks import check_non_negative
-from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates, l2_normalise, shrunk_means
+from likelyshot.functional.scores import (
+    exponential_log_likelihood,
+    exponential_rates,
+    l2_normalise,
+    rate_bound,
+    shrunk_means,
+)
 from likelyshot.machine import Progress
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import function_of, name_of, parameters_of
@@ -108,6 +114,9 @@ def learnt(
     """
     if _in_passes(method):
         params = parameters_of(method)
+        scaled = l2_normalise(support) if params["normalise"] else support
+        start = shrunk_means(scaled, labels, n_ways, params["shrinkage"])
+        params["lambda_max"] = float(rate_bound(start, params["lambda_max"]))
         prototypes = transductive_prototypes(
             support, labels, vectors, n_ways=n_ways, usable=usable, rectified=rectified, progress=progress, **params
         )
