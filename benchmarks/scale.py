@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -91,13 +92,13 @@ def run(command: list[str]) -> tuple[float, float, float]:
     return time.perf_counter() - started, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
-def vectors(sizes: list[int], kind: str, place: str | None) -> Table:
+def vectors(sizes: list[int], kind: str, method: str, place: str | None) -> Table:
     """Classify piles of vectors by the command line."""
-    table = headed(f"vectors, {DIM} numbers a row in half precision, {kind}")
+    table = headed(f"{method}, {DIM} numbers a row in half precision, {kind}")
     for rows in sizes:
         with tempfile.TemporaryDirectory(dir=place) as folder:
             make(Path(folder), rows, kind)
-            given = ["-s", f"{folder}/labelled.npz", "-q", f"{folder}/pile", "-o", f"{folder}/answers"]
+            given = ["-s", f"{folder}/labelled.npz", "-q", f"{folder}/pile", "-o", f"{folder}/answers", "-m", method]
             seconds, cpu, memory = run([sys.executable, "-m", "likelyshot", "classify", *given])
         row(table, rows, seconds, cpu, memory)
     return table
@@ -143,8 +144,10 @@ def embed(folder: Path) -> None:
     from likelyshot import callable_encoder
     from likelyshot.own_data.pipeline import classify
 
-    def encode(pictures: list[object]) -> np.ndarray:
-        pixels = np.stack([np.asarray(picture, np.float32).reshape(-1) for picture in pictures])  # (n, 768)
+    def encode(pictures: list[Any]) -> np.ndarray:
+        pixels = np.stack(
+            [np.asarray(picture.resize((16, 16)), np.float32).reshape(-1) for picture in pictures]
+        )  # (n, 768)
         return np.concatenate([pixels, pixels[:, :512]], 1) + 1.0
 
     encoder = callable_encoder(encode, "simulated")
@@ -222,12 +225,13 @@ def main() -> None:
     parser.add_argument("what", nargs="?", choices=["vectors", "images", "ray", "embed"], default="vectors")
     parser.add_argument("--rows", type=int, nargs="+", help="sizes of the piles")
     parser.add_argument("--kind", choices=["npy", "parquet"], default="npy")
+    parser.add_argument("--method", default="mll", help="default: mll; classify itself takes likelihood_mixture")
     parser.add_argument("--place", help="folder for the piles; default: the system's for temporary files")
     given = parser.parse_args()
     if given.what == "embed":
         embed(Path(given.place))
     elif given.what == "vectors":
-        Console().print(vectors(given.rows or [10**5, 10**6, 10**7], given.kind, given.place))
+        Console().print(vectors(given.rows or [10**5, 10**6, 10**7], given.kind, given.method, given.place))
     elif given.what == "images":
         Console().print(images(given.rows or [10**4, 10**5], given.place))
     else:

@@ -33,7 +33,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("method", [None, "mll_transductive", "mll", "tim"])
+@pytest.mark.parametrize("method", [None, "mll_transductive", "mll", "pt_map"])
 def test_parts_are_one_run_to_the_bit(place, method):
     def found(pattern="pile"):
         return classify(place / "few.npz", place / pattern, method=method)

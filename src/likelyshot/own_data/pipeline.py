@@ -28,7 +28,7 @@ from likelyshot.own_data.folders import sort_into
 from likelyshot.own_data.gallery import MOST, PER_CLASS, write_gallery
 from likelyshot.own_data.model import TRANSDUCTIVE_FROM, Model, wants_rectified
 from likelyshot.own_data.near_duplicates import Near, near_duplicates
-from likelyshot.own_data.piles import Pile, only_in_pile, read_labelled, read_pile
+from likelyshot.own_data.piles import Pile, names_and_texts, only_in_pile, read_labelled, read_pile
 from likelyshot.own_data.rows import (
     CachePlace,
     Rows,
@@ -340,11 +340,10 @@ class Classification:
             pieces = map_rows(judge_block, (score, self.model.rectified, self.judge), vectors, usable, numbers)
         progress = begin(self.stage, "classifying", sum(min(size, len(self.items) - size * n) for n in numbers))
         for number, piece in zip(numbers, pieces, strict=True):
-            part = self.items[number * size : (number + 1) * size]
-            texts = [item.text or "" for item in part if item.path is None and item.text is not None]
-            yield Answers([item.name for item in part], self.model.classes, *piece, texts=texts or None)
+            names, texts = names_and_texts(self.items, slice(number * size, (number + 1) * size))
+            yield Answers(names, self.model.classes, *piece, texts=texts or None)
             if progress is not None:
-                progress(len(part))
+                progress(len(names))
 
     @cached_property
     def answers(self) -> Answers:

@@ -22,13 +22,13 @@ from likelyshot.errors import InputError
 from likelyshot.own_data.folders import REJECTED
 from likelyshot.own_data.piles.columns import Columns, from_shards, from_table
 from likelyshot.own_data.piles.features import read_features
-from likelyshot.own_data.piles.pile import Chosen, Numbered, Pile, left_out
+from likelyshot.own_data.piles.pile import Chosen, Numbered, Pile, left_out, names_and_texts
 
 MAX_TEXT = 1 << 20  # bytes of a text
 #: Bytes of a Parquet file from which on its vectors are not all read into memory.
 STREAM_BYTES = 1 << 27
 
-__all__ = ["Chosen", "Numbered", "Pile", "duplicates", "only_in_pile", "read_labelled", "read_pile"]
+__all__ = ["Chosen", "Numbered", "Pile", "duplicates", "names_and_texts", "only_in_pile", "read_labelled", "read_pile"]
 
 
 def read_labelled(

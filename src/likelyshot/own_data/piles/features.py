@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -128,36 +128,50 @@ class TableItems(Sequence[Item]):
             return self._between(rows.start, rows.stop)
         return [self[row] for row in rows]
 
+    def names(self, part: slice) -> list[str] | None:
+        """Give the names of some items, without looking for their files; None if they have texts."""
+        rows = range(len(self))[part]
+        if rows.step != 1 or any("text" in columns for columns in self._meanings):
+            return None
+        return [name for where in self._spans(rows.start, rows.stop) for name in self._cells(*where, ("name",))["name"]]
+
     def _between(self, start: int, stop: int) -> list[Item]:
-        items: list[Item] = []
+        return [item for where in self._spans(start, stop) for item in self._of(*where)]
+
+    def _spans(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Give the number of each file that has some of the rows, and which."""
         while start < stop:
             number = bisect.bisect_right(self._starts, start) - 1
             first = self._starts[number]
             last = min(stop, self._starts[number + 1])
-            items += self._of(number, start - first, last - first)
+            yield number, start - first, last - first
             start = last
-        return items
 
-    def _of(self, number: int, first: int, last: int) -> list[Item]:
-        shard, columns = self._shards[number], self._meanings[number]
+    def _cells(self, number: int, first: int, last: int, wanted: Sequence[str]) -> dict[str, list[str]]:
+        """Read what columns say of rows; every row has a name."""
+        shard = self._shards[number]
+        columns = {meaning: name for meaning, name in self._meanings[number].items() if meaning in wanted}
         cells: dict[str, list[str]] = {}
         if shard.path.suffix.lower() == ".safetensors":
             cells["name"] = cells["path"] = list(self._kept_paths(number)[first:last])
         if columns:
             table = parquet_rows(shard.path, list(dict.fromkeys(columns.values())), first, last)
-            cells = {
-                meaning: [as_text(cell) for cell in table[column].to_pylist()] for meaning, column in columns.items()
-            }
-        names = cells.get("name") or [""] * (last - first)
+            cells = {meaning: [as_text(cell) for cell in table[name].to_pylist()] for meaning, name in columns.items()}
         before = f"{shard.path.name} " if len(self._shards) > 1 else ""
+        names = cells.get("name") or [""] * (last - first)
+        cells["name"] = [name or f"{before}row {first + row + 1}" for row, name in enumerate(names)]
+        return cells
+
+    def _of(self, number: int, first: int, last: int) -> list[Item]:
+        cells = self._cells(number, first, last, ("name", "label", "path", "text"))
         return [
             Item(
-                names[row] or f"{before}row {first + row + 1}",
+                name,
                 (cells["label"][row] or None) if "label" in cells else None,
                 self._locate(cells["path"][row]) if cells.get("path") else None,
                 cells["text"][row] if "text" in cells else None,
             )
-            for row in range(last - first)
+            for row, name in enumerate(cells["name"])
         ]
 
     def _kept_paths(self, number: int) -> Sequence[str]:

@@ -48,6 +48,10 @@ class Numbered(Sequence[Item]):
         rows = self._places[place]
         return [Item(f"row {row}") for row in rows] if isinstance(rows, range) else Item(f"row {rows}")
 
+    def names(self, part: slice) -> list[str]:
+        """Give the names of some items, without the items."""
+        return [f"row {row}" for row in self._places[part]]
+
 
 class Listed(Sequence[Item]):
     """Items of the files that a features file names, each made, and found within the folders, when it is asked for.
@@ -70,6 +74,10 @@ class Listed(Sequence[Item]):
         if isinstance(place, slice):
             return [self._item(name) for name in self._paths[place]]
         return self._item(self._paths[place])
+
+    def names(self, part: slice) -> list[str]:
+        """Give the names of some items, without looking for their files."""
+        return list(self._paths[part])
 
     def _item(self, name: str) -> Item:
         found = locate(name, self._folders)
@@ -122,6 +130,17 @@ class Chosen(Sequence[Item]):
             near = self._items[first : int(rows[-1]) + 1]
             return [near[row - first] for row in rows.tolist()]
         return [self._items[row] for row in rows.tolist()]
+
+
+def names_and_texts(items: Sequence[Item], part: slice) -> tuple[list[str], list[str]]:
+    """Give the names of some items, and their texts if they have no files."""
+    names = getattr(items, "names", lambda part: None)(part)
+    if names is not None:  # quick: the files of items need not be looked for
+        return names, []
+    some = items[part]
+    return [item.name for item in some], [
+        item.text or "" for item in some if item.path is None and item.text is not None
+    ]
 
 
 def left_out(problems: Sequence[Problem]) -> str:
