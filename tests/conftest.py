@@ -1,6 +1,8 @@
-"""Small made-up features for every test."""
+"""Small made-up features for every test, and one browser for those of pages."""
 
 from __future__ import annotations
+
+import shutil
 
 import pytest
 import torch
@@ -32,3 +34,18 @@ def features() -> Features:
 @pytest.fixture(scope="session")
 def validation() -> Features:
     return make_features(seed=1)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """One browser per worker process: that of the system, as playwright's own cannot be downloaded everywhere."""
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # root, as in a container, has no sandbox; the pages are our own
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield browser
+        browser.close()

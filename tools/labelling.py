@@ -9,8 +9,8 @@ round spends as many clicks as there are classes:
 - random: items at random, a click each;
 - least certain: the items with the smallest margin, a click each;
 - our choice: what `next_to_label` gives, a click each;
-- groups: one click confirms a group, and one more strikes off each wrong item, which then has no label; what is left
-  of the clicks goes to our choice. This is what the page shows.
+- groups: screens as the page shows them, answered from top to bottom: our choice, strange items, and groups, which
+  cost one click and one more for each wrong item, which is struck off and has no label then.
 
 Accuracy is the share of the whole pile that is right: labelled items, and predictions for the others.
 """
@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 
 from likelyshot import Features
 from likelyshot.labelling import selection
+from likelyshot.labelling.desk import DOUBT_EVERY, DOUBTFUL
 from likelyshot.labelling.journal import Guess
-from likelyshot.labelling.rounds import Known, Round, learn
+from likelyshot.labelling.rounds import Known, Round, learn, part
 
 WAYS = ("random", "least certain", "our choice", "groups")
 COLOURS = ("#777777", "#e69f00", "#0072b2", "#009e73")
@@ -47,9 +48,11 @@ class Heap(NamedTuple):
 class Point(NamedTuple):
     """Where a simulation stands after a round."""
 
-    clicks: int
+    clicks: float
     accuracy: float
     expected: float
+    low: float
+    high: float
     labels: int
 
 
@@ -69,35 +72,51 @@ def heap(features: Features, classes: int, items: int, seed: int) -> Heap:
     return Heap(features.vectors.numpy()[order].astype(np.float32), [features.classes[labels[row]] for row in order])
 
 
-def simulate(pile: Heap, way: str, method: str | None, rounds: int, seed: int) -> Iterator[Point]:
-    """Label a pile in one of the ways, and say where it stands after every round."""
+def simulate(pile: Heap, way: str, method: str | None, rounds: int, seed: int) -> list[Point]:
+    """Label a pile in one of the ways, and say where it stands after every round, of as many clicks as classes."""
+    ends = len(set(pile.truth)) * np.arange(1, rounds + 2)
+    points = []
+    for point in steps(pile, way, method, seed):
+        points.append(point)
+        if point.clicks >= ends[-1]:
+            break
+    if way != "groups":
+        return points
+    clicks, *values = np.array(points).T  # its screens end between the rounds of the others
+    return [Point(*row) for row in np.stack([ends, *(np.interp(ends, clicks, value) for value in values)], 1)]
+
+
+def steps(pile: Heap, way: str, method: str | None, seed: int) -> Iterator[Point]:
+    """Label a pile in one of the ways, and say where it stands after every classification."""
     chance = np.random.default_rng(seed)
     names = sorted(set(pile.truth))
     labels: dict[int, str] = {}
     refused: dict[int, str] = {}
     guesses: list[Guess] = []
+    checked: set[int] = set()
+    screens = 0
     for name in names:
         own = [row for row, true in enumerate(pile.truth) if true == name]
         labels[int(chance.choice(own))] = name
     clicks = len(names)
-    for _ in range(rounds + 1):
+    while True:
         rows = sorted(labels)
         left = np.setdiff1d(np.arange(len(pile.truth)), rows)
         known = Known(pile.vectors[rows], [labels[row] for row in rows], [""] * len(rows), rows, refused)
-        found = learn(pile.vectors, left, known, method=method, labelled=len(rows), guesses=guesses, seed=seed)
-        right = sum(pile.truth[n] == guess for n, guess in zip(left.tolist(), found.answers.predicted, strict=True))
-        yield Point(clicks, (len(rows) + right) / len(pile.truth), found.accuracy, len(rows))
-        budget = len(names)
-        clicks += budget
+        found = learn(pile.vectors, left, known, method=method, guesses=guesses, seed=seed)
+        predicted = found.answers.predicted
+        right = sum(pile.truth[n] == guess for n, guess in zip(left.tolist(), predicted, strict=True))
+        yield Point(clicks, (len(rows) + right) / len(pile.truth), found.accuracy, *found.interval, len(rows))
         if way == "groups":
-            budget = confirm(pile, found, labels, refused, budget)
-        open_rows = np.array([place for place, n in enumerate(left.tolist()) if n not in labels], dtype=int)
-        for place in singles(pile, found, open_rows, way, budget, chance):
-            labels[int(left[place])] = pile.truth[int(left[place])]
-        said = [n in labels or n in refused for n in left.tolist()]
-        for place in np.flatnonzero(said).tolist():  # what was guessed of the items that now have an answer
-            right_one = found.answers.predicted[place] == pile.truth[int(left[place])]
-            guesses.append(Guess(float(found.answers.probability[place]), right_one))
+            clicks += one_screen(pile, found, labels, refused, checked if screens % DOUBT_EVERY == 0 else None)
+            screens += 1
+        else:
+            clicks += len(names)
+            for place in singles(pile, found, np.arange(len(left)), way, len(names), chance):
+                labels[int(left[place])] = pile.truth[int(left[place])]
+        for place, n in enumerate(left.tolist()):  # what was guessed of the items that now have an answer
+            if n in labels or refused.get(n) == predicted[place]:
+                guesses.append(Guess(float(found.answers.probability[place]), predicted[place] == pile.truth[n]))
 
 
 def singles(
@@ -108,40 +127,37 @@ def singles(
         return []
     if way == "random":
         return [int(place) for place in chance.choice(rows, min(count, len(rows)), replace=False)]
-    answers = part(found, rows)
+    answers = part(found.answers, rows)
     if way == "least certain":
         return [int(rows[place]) for place in np.argsort(answers.margin, kind="stable")[:count]]
     chosen = selection.teach_most(pile.vectors[found.open[rows]], answers, count)
     return [int(rows[place]) for place in chosen]
 
 
-def part(found: Round, rows: NDArray[np.intp]) -> selection.Answers:
-    """Give the answers for some of the open items."""
-    one = found.answers
-    return selection.Answers(
-        [""] * len(rows), one.classes, one.probabilities[rows], one.reject[rows], one.novelty[rows]
-    )
+def one_screen(
+    pile: Heap, found: Round, labels: dict[int, str], refused: dict[int, str], checked: set[int] | None
+) -> int:
+    """Answer everything on the screen that the page shows after a round, and count the clicks.
 
-
-def confirm(pile: Heap, found: Round, labels: dict[int, str], refused: dict[int, str], budget: int) -> int:
-    """Confirm groups with about a quarter of the clicks, and give what is left of all."""
-    names = list(found.answers.classes)
-    examples = [sum(label == name for label in labels.values()) for name in names]
-    spent = 0
-    for group in selection.groups(found.answers, len(names), examples=examples):
-        if spent >= budget / 4:
-            break
-        numbers = [int(found.open[place]) for place in group.items]
-        wrong = [number for number in numbers if pile.truth[number] != names[group.place]]
-        if spent + 1 + len(wrong) > budget:
+    Labels that look wrong are `checked` where the page would ask for them; the oracle says in one click that they hold.
+    """
+    clicks = 0
+    if checked is not None:
+        doubtful = [n for doubt in found.expectation.doubtful if (n := found.numbers[doubt.row]) not in checked]
+        checked.update(doubtful[:DOUBTFUL])
+        clicks += bool(doubtful)
+    examples = [sum(label == name for label in labels.values()) for name in found.answers.classes]
+    for kind, places, names in selection.next_screen(pile.vectors, found.open, found.answers, examples):
+        numbers = found.open[places].tolist()
+        if kind != "group":
+            clicks += len(numbers)
+            labels.update({number: pile.truth[number] for number in numbers})
             continue
-        spent += 1 + len(wrong)
-        for number in numbers:
-            if number in wrong:
-                refused[number] = names[group.place]
-            else:
-                labels[number] = names[group.place]
-    return budget - spent
+        wrong = [number for number in numbers if pile.truth[number] != names[0]]
+        clicks += 1 + len(wrong)
+        refused.update(dict.fromkeys(wrong, names[0]))
+        labels.update({number: names[0] for number in numbers if number not in wrong})
+    return max(clicks, 1)
 
 
 def clicks_to_reach(curve: NDArray[np.float64], clicks: NDArray[np.float64], wanted: float) -> float:
@@ -157,33 +173,34 @@ def clicks_to_reach(curve: NDArray[np.float64], clicks: NDArray[np.float64], wan
 
 
 def compare(name: str, features: Features, options: argparse.Namespace) -> dict[str, NDArray[np.float64]]:
-    """Simulate all ways on some piles, print a table, and give the curves: seeds x rounds x (clicks, accuracy)."""
+    """Simulate all ways on some piles, print tables, and give the curves: seeds x rounds x fields of a point."""
     curves: dict[str, NDArray[np.float64]] = {}
-    off: dict[str, float] = {}
     for way in options.ways:
         runs = []
-        for seed in range(options.seeds):
+        for seed in range(options.first, options.first + options.seeds):
             pile = heap(features, options.classes, options.items, seed)
-            runs.append(list(simulate(pile, way, options.method, options.rounds, seed)))
+            runs.append(simulate(pile, way, options.method, options.rounds, seed))
             print(f"{name}: {way}, pile {seed + 1}, {len(pile.truth)} items", file=sys.stderr, flush=True)
-        curves[way] = np.array([[(point.clicks, point.accuracy) for point in run] for run in runs])
-        off[way] = float(np.mean([abs(point.accuracy - point.expected) for run in runs for point in run[1:]]))
+        curves[way] = np.array(runs, dtype=float)
     shown = [place for place in (0, 1, 2, 4, 6, 8, 12, 16, 20) if place <= options.rounds]
     clicks = curves[options.ways[0]][0, :, 0]
-    print(f"\n{name}: accuracy in % (± standard error over {options.seeds} piles) after so many clicks\n")
-    print(
-        "| | "
-        + " | ".join(f"{clicks[place]:.0f}" for place in shown)
-        + " | clicks for random's last | estimate off by |"
-    )
-    print("|---|" + "---|" * (len(shown) + 2))
+    header = " | ".join(f"{clicks[place]:.0f}" for place in shown)
     goal = float(curves["random"][:, -1, 1].mean()) if "random" in curves else float("nan")
+    print(f"\n{name}: accuracy in % (± standard error over {options.seeds} piles) after so many clicks\n")
+    print(f"| | {header} | clicks for random's last |\n|---|" + "---|" * (len(shown) + 1))
     for way in options.ways:
         values = 100 * curves[way][:, :, 1]
         error = values.std(0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.zeros(values.shape[1])
         cells = [f"{values[:, place].mean():.1f} ± {error[place]:.1f}" for place in shown]
         reached = clicks_to_reach(curves[way][:, :, 1].mean(0), clicks, goal)
-        print(f"| {way} | {' | '.join(cells)} | {reached:.0f} | {100 * off[way]:.1f} |")
+        print(f"| {way} | {' | '.join(cells)} | {reached:.0f} |")
+    print(f"\n{name}: accuracy to expect, and true accuracy, in %, after so many clicks\n")
+    print(f"| | {header} | off by, rounds 1 to 6 | interval held |\n|---|" + "---|" * (len(shown) + 2))
+    for way in options.ways:
+        _, true, expected, low, high, _ = np.moveaxis(curves[way], 2, 0)
+        cells = [f"{100 * expected[:, place].mean():.0f}, {100 * true[:, place].mean():.0f}" for place in shown]
+        off = f"{100 * np.abs(expected - true)[:, 1:7].mean():.1f}"
+        print(f"| {way} | {' | '.join(cells)} | {off} | {100 * ((low <= true) & (true <= high)).mean():.0f} % |")
     return curves
 
 
@@ -213,9 +230,8 @@ def measure(options: argparse.Namespace) -> None:
         seconds, cpu = [], []
         for _ in range(3):
             began, used = time.perf_counter(), time.process_time()
-            found = learn(vectors, left, known, method=options.method, labelled=len(rows))
-            selection.teach_most(vectors[left], found.answers, 10)
-            selection.groups(found.answers, 2)
+            found = learn(vectors, left, known, method=options.method)
+            selection.next_screen(vectors, left, found.answers, [each] * options.classes)
             seconds.append(time.perf_counter() - began)
             cpu.append(time.process_time() - used)
         what = f"{options.items:,} items of 1,280 numbers, {options.classes} classes, {each} labels per class"
@@ -256,6 +272,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first pile")
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--time", action="store_true")
     options = parser.parse_args()

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from likelyshot.labelling.session import open_desk
+from likelyshot import label
 from painted import ENCODER, paint_pile
 
 
@@ -43,9 +43,9 @@ def test_it_serves_until_it_is_stopped_and_says_where(run, place, monkeypatch):
 
 
 def test_export_opens_no_page(run, place):
-    desk = open_desk("pile", classes=["blue"], encoder=ENCODER, cache=None)
-    desk.set("one", [(0, "label", "blue"), (1, "label", "blue")])
-    desk.stop()
+    page = label("pile", classes=["blue"], encoder=ENCODER, cache=None, page=False)
+    page.desk.set("one", [(0, "label", "blue"), (1, "label", "blue")])
+    page.stop()
     code, out, _ = run("label", "pile", "--export", "folders", "features")
     assert code == 0
     assert "Going on with 2 labels of labels.csv." in out
@@ -88,8 +88,8 @@ def test_a_port_in_use_is_exit_code_2(run, place):
 
 
 def test_a_table_that_is_open_elsewhere_is_exit_code_2(run, place):
-    desk = open_desk("pile", encoder=ENCODER, cache=None)
+    page = label("pile", encoder=ENCODER, cache=None, page=False)
     code, _, err = run("label", "pile", "--export", "folders")
-    desk.stop()
+    page.stop()
     assert code == 2
     assert "in use by another labelling page" in err

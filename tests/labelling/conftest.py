@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from likelyshot import label
 from likelyshot.labelling.server import Server
-from likelyshot.labelling.session import open_desk
 from painted import ENCODER, paint_pile
 
 
@@ -25,9 +25,8 @@ def desk_of():
     opened = []
 
     def open_one(pile, **settings):
-        opened.append(
-            open_desk(pile, **{"encoder": ENCODER, "cache": None, "output": pile.parent / "labels.csv", **settings})
-        )
+        usual = {"encoder": ENCODER, "cache": None, "output": pile.parent / "labels.csv", "page": False}
+        opened.append(label(pile, **{**usual, **settings}).desk)
         return opened[-1]
 
     yield open_one

@@ -1,140 +1,156 @@
-"""A server that is killed in mid-click loses no click that it answered, and counts none twice."""
+"""A process that is killed in mid-click loses no click that it answered, and counts none twice."""
 
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
 import threading
-import time
-import urllib.request
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import likelyshot
 
 KILLS = 20
+ITEMS = 200
 
-#: Imports everything once. For every line on its input it forks a server, and prints its process and its address.
+#: Imports the labels, and not torch. For every line on its input it forks a process that does what it is told by a
+#: pipe, and answers as the server does: when the click is on disk.
 NURSERY = """
-import os, sys
-sys.path.insert(0, sys.argv[1])
-from likelyshot.labelling.labels import Labels
-from likelyshot.labelling.desk import Desk
-from likelyshot.labelling.server import Server
-from likelyshot.labelling.things import lay_out
-from likelyshot.own_data.piles import read_pile
+import json, os, sys, types
 from pathlib import Path
-import asyncio, encodings.idna, signal, uvicorn
-uvicorn.Config(lambda: None, lifespan="off").load()
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-pile = Path(sys.argv[2])
-Desk._learn = lambda self, version: None  # this is about the clicks
+src, output, todo, done = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+sys.path.insert(0, str(src))
+rooms = types.ModuleType("likelyshot.labelling")
+rooms.__path__ = [str(src / "likelyshot" / "labelling")]
+sys.modules["likelyshot.labelling"] = rooms
+from likelyshot.labelling.journal import Change
+from likelyshot.labelling.labels import Labels
+assert "torch" not in sys.modules
 for line in sys.stdin:
-    if os.fork():
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        print("gone", flush=True)
         continue
-    things = lay_out(read_pile(pile), pile, pile.parent / "labels.csv", None, cache=None)
-    labels = Labels(things.output, things.kind, things.columns, things.cells, things.order)
-    desk = Desk(things, labels)
-    server = Server(desk)
-    server.start()
-    print(os.getpid(), server.address, flush=True)
-    signal.pause()
+    labels = Labels(output, "image", ["path"], lambda key: [key], int)
+    def say(more):
+        values = {key: value.name for key, value in labels.values.items()}
+        state = {"version": labels.version, "classes": labels.classes, "values": values, **more}
+        os.write(done, json.dumps(state).encode() + b"\\n")
+    say({"pid": os.getpid()})
+    for order in os.fdopen(todo):
+        do, click, *rest = json.loads(order)
+        if do == "set":
+            labels.set(click, [Change(rest[0], "label", rest[1])])
+        else:
+            getattr(labels, do)(click, *rest)
+        say({"click": click})
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_killed_twenty_times_in_mid_click_nothing_is_lost_or_doubled(tmp_path):
-    np.save(tmp_path / "pile.npy", np.random.default_rng(0).random((400, 4), dtype=np.float32) + 0.1)
+    todo, tell = os.pipe()
+    answers, done = os.pipe()
+    output = tmp_path / "labels.csv"
     src = os.fspath(Path(likelyshot.__file__).parent.parent)
     nursery = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", NURSERY, src, os.fspath(tmp_path / "pile.npy")],
+        [sys.executable, "-c", NURSERY, src, os.fspath(output), str(todo), str(done)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        pass_fds=(todo, done),
     )
+    rest = b""
+
+    def hear():
+        """Wait for an answer; None if the process is gone without one."""
+        nonlocal rest
+        while b"\n" not in rest:
+            ready, _, _ = select.select([answers, nursery.stdout], [], [], 60)
+            if answers in ready:
+                rest += os.read(answers, 1 << 20)
+            elif nursery.stdout in ready:
+                assert nursery.stdout.readline() == "gone\n"
+                rest = b""
+                return None
+            else:
+                raise TimeoutError
+        line, rest = rest.split(b"\n", 1)
+        return json.loads(line)
+
     chance = random.Random(0)
-    answered: dict[int, str] = {}  # item -> class, of the clicks that were answered
-    pending: dict | None = None  # the click that was not
-    versions = 0
-    item = 0
-    unanswered = 0
+    classes: list[str] = []  # what must be on disk: everything that was answered
+    values: dict[str, str] = {}
+    versions, number, again = 0, 0, None
+
+    def expect(order):
+        """Say what an order must have done."""
+        nonlocal versions
+        versions += 1
+        match order:
+            case ["add_class", _, name]:
+                classes.append(name)
+            case ["rename_class", _, old, name]:
+                classes[classes.index(old)] = name
+                values.update({key: name for key, value in values.items() if value == old})
+            case ["set", _, item, name]:
+                values[item] = name
+
+    def next_order():
+        nonlocal number
+        number += 1
+        click = f"click {number}"
+        if len(classes) < 2:
+            return ["add_class", click, "ab"[len(classes)]]
+        if number % 7 == 0:
+            return ["rename_class", click, classes[0], f"a{number}"]
+        return ["set", click, str(number % ITEMS), classes[number % 2]]
+
     try:
         for turn in range(KILLS + 1):
             nursery.stdin.write("go\n")
             nursery.stdin.flush()
-            pid, address = nursery.stdout.readline().split()
-
-            def send(action, address=address):
-                request = urllib.request.Request(
-                    address + "act", json.dumps(action).encode(), {"content-type": "application/json"}
-                )
-                return json.loads(urllib.request.urlopen(request, timeout=20).read())
-
-            state = json.loads(urllib.request.urlopen(address + "state", timeout=20).read())
-            assert versions <= state["version"] <= versions + (pending is not None)
-            values = json.loads(
-                urllib.request.urlopen(address + f"state?items={','.join(map(str, range(400)))}").read()
-            )
-            values = {int(n): value["name"] for n, value in values["values"].items() if value is not None}
-            for number, name in answered.items():
-                assert values[number] == name  # nothing is lost
-            assert len(values) <= len(answered) + 1
-            if pending is not None:  # the page sends it again, as it does not know whether it arrived
-                state = send(pending)
-                if pending["do"] == "set":
-                    answered[pending["changes"][0][0]] = pending["changes"][0][2]
-                pending = None
-            versions = state["version"]
-            if turn == 0:
-                for name in ("a", "b"):
-                    versions = send({"do": "class", "click": f"class {name}", "name": name})["version"]
+            state = hear()
+            if again is not None:  # the page sends it again, as it does not know whether it arrived
+                os.write(tell, json.dumps(again).encode() + b"\n")
+                expect(again)
+                begun, state = state, hear()
+                assert state["version"] - begun["version"] in (0, 1)
+                state["pid"] = begun["pid"]
+            assert (state["version"], state["classes"], state["values"]) == (versions, classes, values)
             if turn == KILLS:
                 break
-            killer = threading.Timer(chance.uniform(0.002, 0.12), os.kill, (int(pid), signal.SIGKILL))
+            killer = threading.Timer(chance.uniform(0.0, 0.04), os.kill, (state["pid"], signal.SIGKILL))
             killer.start()
             while True:
-                action = {
-                    "do": "set",
-                    "click": f"click {item}",
-                    "changes": [[item % 400, "label", "ab"[item // 400 % 2 ^ item % 2]]],
-                }
-                pending = action
-                try:
-                    versions = send(action)["version"]
-                except (OSError, http.client.HTTPException):  # cut off before or within the answer
-                    unanswered += 1
-                    item += 1
+                again = next_order()
+                os.write(tell, json.dumps(again).encode() + b"\n")
+                if (state := hear()) is None:
                     break
-                answered[item % 400] = action["changes"][0][2]
-                pending = None
-                item += 1
+                expect(again)
+                assert (state["version"], state["values"]) == (versions, values)
             killer.join()
-            with contextlib.suppress(ProcessLookupError):
-                while True:  # until it is gone, and its lock with it
-                    os.kill(int(pid), 0)
-                    time.sleep(0.01)
-        assert state["labelled"] == len(answered)  # and nothing is doubled
-        assert versions == state["version"] == item + 2  # each click counted once, and the two classes
-        assert unanswered == KILLS
-        lines = (tmp_path / "labels.csv.journal").read_bytes().split(b"\n")
+            while select.select([todo], [], [], 0)[0]:  # what the process did not read before it was killed
+                os.read(todo, 1 << 16)
+        lines = Path(f"{output}.journal").read_bytes().split(b"\n")
         ids = [json.loads(line)["id"] for line in lines[1:-1]]
-        clicks = [name for name in ids if name.startswith("click")]
-        assert len(clicks) == len(set(clicks)) == item
-        rows = (tmp_path / "labels.csv").read_text().splitlines()
-        assert len(rows) == 1 + len(answered)
+        assert ids == [f"click {place}" for place in range(1, number + 1)]
+        assert number > KILLS
+        rows = output.read_text().splitlines()[1:]
+        assert dict(row.split(",") for row in rows) == values
     finally:
         nursery.stdin.close()
-        nursery.kill()
-        nursery.wait()
-        with contextlib.suppress(OSError, NameError):
-            os.kill(int(pid), signal.SIGKILL)
+        with contextlib.suppress(OSError, TypeError, KeyError):
+            os.kill(state["pid"], signal.SIGKILL)
+        nursery.wait(10)
         nursery.stdout.close()
+        for pipe in (todo, tell, answers, done):
+            os.close(pipe)

@@ -91,6 +91,55 @@ def test_undo_and_redo_go_back_to_the_first_click_and_forth(open_labels):
     assert not labels.can_redo
 
 
+def test_a_class_that_is_renamed_keeps_its_labels_and_its_place(open_labels):
+    labels = open_labels()
+    for name in ("cat", "dog", "owl"):
+        labels.add_class(f"add {name}", name)
+    labels.set("a", [Change("1.png", "label", "cat"), Change("2.png", "not", "cat"), Change("3.png", "label", "dog")])
+    before = (list(labels.classes), dict(labels.values))
+    assert labels.rename_class("b", "cat", "  kitten ")
+    assert labels.classes == ["kitten", "dog", "owl"]
+    assert labels.values["1.png"] == Value("label", "kitten")
+    assert labels.values["2.png"] == Value("not", "kitten")
+    assert table(labels) == [("pile/1.png", "kitten"), ("pile/3.png", "dog")]
+    assert labels.current_name("cat") == "kitten"
+    assert not labels.rename_class("b", "cat", "kitten")  # sent again, since no answer came
+    assert not labels.rename_class("c", "dog", "dog")
+    with pytest.raises(InputError, match="there is no class 'cat'"):
+        labels.rename_class("d", "cat", "lion")
+    with pytest.raises(InputError, match="name of a class"):
+        labels.rename_class("e", "dog", " ")
+    after = (list(labels.classes), dict(labels.values))
+    labels.undo("u")
+    assert (labels.classes, labels.values) == before
+    assert labels.current_name("cat") == "cat"
+    labels.redo("r")
+    assert (labels.classes, labels.values) == after
+    labels.close()
+    again = open_labels()
+    assert (again.classes, again.values) == after
+    again.add_class("f", "cat")  # another class, which has nothing to do with the first
+    assert again.current_name("cat") == "kitten"
+
+
+def test_classes_that_become_one_can_be_taken_apart_again(open_labels):
+    labels = open_labels()
+    for name in ("robin", "wren", "bird"):
+        labels.add_class(f"add {name}", name)
+    labels.set(
+        "a", [Change("1.png", "label", "robin"), Change("2.png", "not", "robin"), Change("3.png", "label", "bird")]
+    )
+    before = (list(labels.classes), dict(labels.values))
+    assert labels.rename_class("b", "robin", "bird")
+    assert labels.classes == ["wren", "bird"]
+    assert labels.values == {"1.png": Value("label", "bird"), "3.png": Value("label", "bird")}  # no robin may be a bird
+    labels.close()
+    again = open_labels()
+    again.undo("u")
+    assert (again.classes, again.values) == before
+    assert table(again) == [("pile/1.png", "robin"), ("pile/3.png", "bird")]
+
+
 def test_what_was_done_and_undone_is_there_after_a_restart(open_labels):
     labels = open_labels()
     labels.add_class("a", "cat")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 import likelyshot
 from painted import COLOURS, LETTERS, paint
@@ -20,30 +19,18 @@ from painted import COLOURS, LETTERS, paint
 NASTY = "<img src=x onerror=alert(1)>.png"
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    executable = shutil.which("chromium")
-    if executable is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    with sync_playwright() as playwright:
-        # root, as in a container, has no sandbox; the pages are our own
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
 def open_tab(chromium):
     """A function that opens an address and waits for the first screen. Errors and dialogs fail the test."""
     complaints, contexts = [], []
 
-    def open_one(address, width=1200, dark=False, context=None):
+    def open_one(address, width=1200, context=None):
         if context is None:
             context = chromium.new_context(
                 viewport={"width": width, "height": 900},
                 is_mobile=width < 500,
                 has_touch=width < 500,
-                color_scheme="dark" if dark else "light",
+                color_scheme="light",
             )
             context.set_default_timeout(60_000)
             contexts.append(context)
@@ -177,45 +164,75 @@ def test_reloaded_and_in_two_tabs_the_labels_are_the_same(serve, place, open_tab
     assert len(labels_of(client)) == 2
 
 
+def test_classes_are_renamed_and_merged_by_keyboard_and_mouse_and_undone(serve, place, open_tab):
+    client = serve(place / "pile", classes=list(COLOURS))
+    tab = open_tab(client.server.address)
+    done = {number: colour(tab, number) for number in [digit(tab) for _ in range(6)]}
+    expect(tab.locator("#counts")).to_contain_text("6 of 30 labelled")
+    tab.keyboard.press("m")
+    expect(tab.locator("#renaming")).to_be_visible()
+    tab.locator("#old-name").select_option("red")
+    tab.keyboard.press("Tab")
+    tab.keyboard.type("crimson")
+    expect(tab.locator("#renaming-effect")).to_contain_text("red is called crimson from now on")
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#renaming")).to_be_hidden()
+    expect(tab.locator("#classes")).to_contain_text("3 crimson")
+    expect(tab.locator("#classes")).not_to_contain_text("red")
+    assert labels_of(client) == {number: name.replace("red", "crimson") for number, name in done.items()}
+    tab.get_by_role("button", name="Rename or merge").click()
+    tab.locator("#old-name").select_option("crimson")
+    tab.locator("#new-name").fill("blue")
+    expect(tab.locator("#renaming-effect")).to_contain_text("become one class, blue")
+    tab.get_by_role("button", name="Merge", exact=True).click()
+    expect(tab.locator("#classes button")).to_have_count(2)
+    merged = {number: {"red": "blue"}.get(name, name) for number, name in done.items()}
+    assert labels_of(client) == merged
+    assert {row.split(",")[1] for row in (place / "labels.csv").read_text().splitlines()[1:]} <= {"blue", "green"}
+    tab.reload()
+    wait_screen(tab, 1)
+    expect(tab.locator("#classes button")).to_have_count(2)
+    tab.keyboard.press("u")
+    expect(tab.locator("#classes button")).to_have_count(3)
+    tab.keyboard.press("u")
+    expect(tab.locator("#classes")).to_contain_text("3 red")
+    assert labels_of(client) == done
+    tab.keyboard.press("r")
+    expect(tab.locator("#classes")).to_contain_text("3 crimson")
+
+
 SERVER = """
 import sys
 sys.path[:0] = sys.argv[1:3]
 from painted import ENCODER
 import likelyshot
 page = likelyshot.label(sys.argv[3], classes=["blue", "green", "red"], encoder=ENCODER, cache=None, browser=False,
-                        output=sys.argv[4], port=int(sys.argv[5]))
-page.desk  # keep
-import likelyshot.labelling.server as server
+                        output=sys.argv[4])
 print(page.address, flush=True)
 page.wait()
 """
 
 
-def test_killed_and_started_again_it_goes_on(place, open_tab):
+def test_killed_and_started_again_it_goes_on(serve, place, open_tab):
     src, tests = Path(likelyshot.__file__).parent.parent, Path(__file__).parent.parent
     output = place / "labels.csv"
-
-    def start():
-        process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, *map(os.fspath, (src, tests, place / "pile", output)), "0"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        return process, process.stdout.readline().strip()
-
-    process, address = start()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER, *map(os.fspath, (src, tests, place / "pile", output))],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
-        tab = open_tab(address)
+        tab = open_tab(process.stdout.readline().strip())
         done = {number: colour(tab, number) for number in [digit(tab) for _ in range(4)]}
         expect(tab.locator("#counts")).to_contain_text("4 of 30 labelled")
         process.send_signal(signal.SIGKILL)
         process.wait()
-        process.stdout.close()
         tab.keyboard.press("1")
         expect(tab.locator("#banner")).to_contain_text("1 click is not saved yet")
-        process, address = start()
-        again = open_tab(address)
+        client = serve(place / "pile")
+        again = open_tab(client.server.address)
         expect(again.locator("#counts")).to_contain_text("4 of 30 labelled")
+        assert labels_of(client) == done
         assert len(output.read_text().splitlines()) == 1 + len(done)
     finally:
         process.kill()
@@ -223,16 +240,19 @@ def test_killed_and_started_again_it_goes_on(place, open_tab):
         process.stdout.close()
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_on_a_phone_nothing_is_wider_than_the_screen(serve, place, open_tab, dark):
+def test_on_a_phone_nothing_is_wider_than_the_screen_in_light_and_dark(serve, place, open_tab):
     client = serve(place / "pile", classes=[*COLOURS, "a class with a name that goes on and on" * 3])
-    tab = open_tab(client.server.address, width=375, dark=dark)
+    tab = open_tab(client.server.address, width=375)
     assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     tab.locator(".card").nth(2).tap()
     tab.locator("#classes button").first.tap()
     expect(tab.locator("#counts")).to_contain_text("1 of 30 labelled")
-    light = tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert light is not dark
+    tab.get_by_role("button", name="Rename or merge").tap()
+    expect(tab.locator("#do-rename")).to_be_in_viewport()
+    assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    for scheme, ground in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 23, 26)")):
+        tab.emulate_media(color_scheme=scheme)
+        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == ground
 
 
 def test_hostile_names_and_texts_are_shown_as_they_are(serve, tmp_path, open_tab):

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from likelyshot.cli.own_data import (
-    SUPPORT,
     AllOption,
     CacheOption,
     CopyOption,
@@ -18,6 +17,7 @@ from likelyshot.cli.own_data import (
     GalleryOption,
     LabelColumnOption,
     LinkOption,
+    MaybeSupportOption,
     OneMethodOption,
     OwnDeviceOption,
     OwnParamOption,
@@ -33,7 +33,7 @@ from likelyshot.errors import InputError
 
 
 def classify(
-    support: Annotated[Path | None, typer.Option("--support", "-s", help=SUPPORT, show_default=False)] = None,
+    support: MaybeSupportOption = None,
     query: Annotated[
         Path | None,
         typer.Option(

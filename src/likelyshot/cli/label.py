@@ -11,6 +11,7 @@ from likelyshot.cli.own_data import (
     CacheOption,
     EncoderOption,
     LabelColumnOption,
+    MaybeSupportOption,
     OneMethodOption,
     OwnDeviceOption,
     OwnParamOption,
@@ -30,10 +31,7 @@ def label(
         str | None,
         typer.Option(help="Classes to begin with, as in cat,dog; more can be added on the page.", show_default=False),
     ] = None,
-    support: Annotated[
-        Path | None,
-        typer.Option("--support", "-s", help="Labelled examples, as classify takes them.", show_default=False),
-    ] = None,
+    support: MaybeSupportOption = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -82,34 +80,34 @@ def label(
     """
     with running(False) as (screen, start):
         from likelyshot.cli import own_data
-        from likelyshot.labelling.session import Labelling, open_desk
         from likelyshot.labelling.session import label as run
 
-        chosen = own_data.method_and_params(method, param)
-        settings = {
-            "classes": [] if classes is None else classes.split(","),
-            "support": support,
-            "output": output,
-            "label_studio": label_studio,
-            "label_column": label_column,
-            "path_column": path_column,
-            "text_column": text_column,
-            "encoder": encoder,
-            "seed": seed,
-            "device": device,
-            "cache": "user" if cache else None,
-            "stage": own_data.stages(start),
-            "say": lambda sentence: own_data.show(screen, sentence),
-            **chosen,
-        }
+        labelling = run(
+            pile,
+            classes=[] if classes is None else classes.split(","),
+            support=support,
+            output=output,
+            label_studio=label_studio,
+            label_column=label_column,
+            path_column=path_column,
+            text_column=text_column,
+            encoder=encoder,
+            seed=seed,
+            device=device,
+            cache="user" if cache else None,
+            page=not export,
+            port=port,
+            browser=browser,
+            stage=own_data.stages(start),
+            say=lambda sentence: own_data.show(screen, sentence),
+            **own_data.method_and_params(method, param),
+        )
         if export:
-            labelling = Labelling(open_desk(pile, **settings))
             try:
                 for kind in export:
                     own_data.show(screen, labelling.export(kind))
             finally:
                 labelling.stop()
             return
-        labelling = run(pile, **settings, port=port, browser=browser)
     labelling.wait()
     own_data.show(screen, f"Stopped. {len(labelling.labels):,} labels are in {labelling.output}.")

@@ -33,6 +33,7 @@ SUPPORT = (
     "paths, texts or embeddings, or a features file with labels."
 )
 SupportOption = Annotated[Path, typer.Option("--support", "-s", help=SUPPORT, show_default=False)]
+MaybeSupportOption = Annotated[Path | None, typer.Option("--support", "-s", help=SUPPORT, show_default=False)]
 LabelColumnOption = Annotated[
     str | None, typer.Option(help="Column of a table with the labels. Default: label, class, ...", show_default=False)
 ]

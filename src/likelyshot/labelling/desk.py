@@ -16,15 +16,15 @@ from likelyshot.errors import InputError
 from likelyshot.labelling import selection
 from likelyshot.labelling.journal import Change, Guess, Kind
 from likelyshot.labelling.labels import Labels
-from likelyshot.labelling.rounds import Known, Round, growth, learn
+from likelyshot.labelling.rounds import Known, Round, growth, learn, part
 from likelyshot.labelling.things import Things
-from likelyshot.own_data.answers import Answers, encodable
+from likelyshot.own_data.answers import encodable
 from likelyshot.own_data.rows import summary
 
-#: Items on a screen by the reason that they are there.
-VARIED, DOUBTFUL, GROUPS, BETWEEN, TEACHING, STRANGE = 24, 6, 2, 6, 10, 6
-#: Items of which the best class is so much more probable than the next are left to groups.
-SURE = 0.9
+#: Items of a varied screen, and labels that look wrong on a later one, at most.
+VARIED, DOUBTFUL = 24, 6
+#: Labels that look wrong are on every fourth screen: most of them are right, of items that are hard.
+DOUBT_EVERY = 4
 #: Seconds without a click after which a round begins, unless somebody waits for it; and that somebody waits at most.
 QUIET, PATIENCE = 0.4, 30.0
 #: Characters of a text that are shown.
@@ -62,6 +62,7 @@ class Desk:
         self.round: Round | None = None
         self.trouble = ""  # why there is no round
         self.screens = 0
+        self._later = 0  # screens that were chosen by a round
         self._place: dict[int, int] = {}  # of an open item in the answers of the round
         self._checked: set[str] = set()  # keys of labels that looked wrong and are right
         self._shown: deque[int] = deque(maxlen=REMEMBERED)
@@ -97,6 +98,11 @@ class Desk:
     def add_class(self, click: str, name: str) -> None:
         """Add a class."""
         self.labels.add_class(click, name)
+        self._clicked()
+
+    def rename_class(self, click: str, old: str, name: str) -> None:
+        """Give a class another name, or make it one with another class; see `Labels.rename_class`."""
+        self.labels.rename_class(click, old, name)
         self._clicked()
 
     def undo(self, click: str) -> None:
@@ -170,9 +176,10 @@ class Desk:
         refused = {numbers[k]: v.name for k, v in values.items() if v.kind == "not" and k in numbers}
         rows = [number for number, _ in labelled]
         vectors, classes = self.support
+        now = {name: self.labels.current_name(name) for name in set(classes)}
         return Known(
             np.concatenate([vectors, self.things.vectors[rows]]),
-            [*classes, *(name for _, name in labelled)],
+            [*(now[name] for name in classes), *(name for _, name in labelled)],
             [*[""] * len(classes), *(self.things.items[row].name for row in rows)],
             [*[-1] * len(classes), *rows],
             refused,
@@ -197,7 +204,6 @@ class Desk:
             method=self.method,
             params=self.params,
             negative=self.things.rows.negative,
-            labelled=labelled,
             guesses=list(self.labels.guesses),
             version=version,
             seed=self.seed,
@@ -232,8 +238,9 @@ class Desk:
         found, place = self.round, self._place.get(number)
         if found is not None and place is not None and place < len(found.answers):
             best = int(found.answers.best[place])
-            sure = float(found.answers.probabilities[place, best])
-            card["guess"] = {"name": found.answers.classes[best], "probability": round(sure, 4)}
+            sure, name = float(found.answers.probabilities[place, best]), found.answers.classes[best]
+            if name in self.labels.classes:  # it may have been renamed since
+                card["guess"] = {"name": name, "probability": round(sure, 4)}
         return card
 
     def state(self, numbers: Iterable[int] = ()) -> dict[str, Any]:
@@ -269,14 +276,9 @@ class Desk:
             have = len({*self.support[1], *self.labels.counts()})
             need = "two classes" if not have else "one more class"
             return [f"Label items of {need}, and the pile will be classified."]
-        sentences = [f"Expected accuracy on the whole pile now: {100 * found.accuracy:.0f} %, by {found.method}."]
-        held = found.expectation
-        if held.examples:
-            low, high = (f"{100 * bound:.0f}" for bound in held.interval)
-            share = f"{100 * held.accuracy:.0f} % (95 % interval {low} to {high} %)"
-            sentences.append(
-                f"Of {held.examples} labelled items that were held out, mostly hard ones, it gets {share} right."
-            )
+        low, high = (f"{100 * bound:.0f}" for bound in found.interval)
+        now = f"{100 * found.accuracy:.0f} %, probably between {low} and {high} %"
+        sentences = [f"Expected accuracy on the whole pile now: {now}."]
         more = growth(self.labels.history)
         points = f"{more.points:.0f} more {'point' if round(more.points) == 1 else 'points'}"
         if more.points < 0.5:
@@ -319,47 +321,32 @@ class Desk:
         return [self._section("varied", title, left[chosen].tolist())] if len(left) else []
 
     def _by_round(self, found: Round) -> list[dict[str, Any]]:
-        sections = []
+        rows = np.flatnonzero(np.isin(found.open, self._fresh(self.open_items())))
+        answers, labels = part(found.answers, rows), self.known().labels
+        examples = [labels.count(name) for name in answers.classes]
+        chosen = selection.next_screen(self.things.vectors, found.open[rows], answers, examples)
+        sections = self._doubtful(found) if not chosen or self._later % DOUBT_EVERY == 0 else []
+        if not chosen and not sections:  # nothing is unsure, and no class has a group
+            chosen = [selection.Section("single", list(range(min(len(rows), VARIED))))]
+        titles = {
+            "single": "What are these?",
+            "strange": "Do these look like no class?",
+            "pair": "{} or {}?",
+            "group": "Are these all {}?",
+        }
+        for kind, places, names in chosen:
+            title = titles[kind].format(*names)
+            sections.append(self._section(kind, title, found.open[rows[places]].tolist(), names))
+        self._later += 1
+        return [section for section in sections if section["cards"]]
+
+    def _doubtful(self, found: Round) -> list[dict[str, Any]]:
         doubtful = [(found.numbers[doubt.row], doubt) for doubt in found.expectation.doubtful]
         doubtful = [(n, d) for n, d in doubtful if n >= 0 and self._still(n, d.label)][:DOUBTFUL]
-        if doubtful:
-            notes = {n: f"labelled {d.label}, looks like {d.better}" for n, d in doubtful}
-            section = self._section("doubt", "Do these labels hold?", [n for n, _ in doubtful])
-            for card in section["cards"]:
-                card["note"] = notes[card["number"]]
-            sections.append(section)
-        fresh = np.isin(found.open, self._fresh(self.open_items()))
-        rows = np.flatnonzero(fresh)
-        answers = _part(found.answers, rows)
-        taken: set[int] = set()
-
-        def numbers(places: Iterable[int]) -> list[int]:
-            chosen = [int(found.open[rows[place]]) for place in places]
-            chosen = [number for number in chosen if number not in taken]
-            taken.update(chosen)
-            return chosen
-
-        unsure = np.flatnonzero(answers.margin < SURE)
-        if chosen := numbers(unsure[self._teaching(found.open[rows[unsure]], _part(answers, unsure))]):
-            sections.append(self._section("single", "What are these?", chosen))
-        pair = selection.hardest_pair(answers, BETWEEN)
-        if pair is not None and len(chosen := numbers(pair.items)):
-            names = [answers.classes[pair.one], answers.classes[pair.other]]
-            sections.append(self._section("pair", f"{names[0]} or {names[1]}?", chosen, names))
-        if chosen := numbers(selection.strangest(answers, STRANGE)):
-            sections.append(self._section("strange", "Do these look like no class?", chosen))
-        counts = self.known().labels
-        examples = [counts.count(name) for name in answers.classes]
-        for group in selection.groups(answers, GROUPS, examples=examples):
-            name = answers.classes[group.place]
-            if len(chosen := numbers(group.items)) > 1:
-                sections.append(self._section("group", f"Are these all {name}?", chosen, [name]))
-        if not sections and (chosen := numbers(self._teaching(found.open[rows], answers))):
-            sections.append(self._section("single", "What are these?", chosen))
-        return sections
-
-    def _teaching(self, open_items: NDArray[np.intp], answers: Answers) -> list[int]:
-        return selection.teach_most(self.things.vectors[open_items], answers, TEACHING)
+        section = self._section("doubt", "Do these labels hold?", [n for n, _ in doubtful])
+        for card, (_, doubt) in zip(section["cards"], doubtful, strict=True):
+            card["note"] = f"labelled {doubt.label}, looks like {doubt.better}"
+        return [section] if doubtful else []
 
     def _still(self, number: int, label: str) -> bool:
         key = self.things.keys[number]
@@ -367,9 +354,14 @@ class Desk:
         return key not in self._checked and value is not None and (value.kind, value.name) == ("label", label)
 
     def _fresh(self, open_items: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Leave out what was on the last screens and what was skipped, as long as something else is left."""
+        """Leave out what was on the last screens and what was skipped, as long as something else is left.
+
+        What was struck off a group comes again: its class is still unknown.
+        """
         skipped = [self.things.numbers.get(k, -1) for k, v in list(self.labels.values.items()) if v.kind == "skip"]
-        for leave in ([*self._shown, *skipped], skipped):
+        values = self.labels.values
+        shown = [n for n in self._shown if (v := values.get(self.things.keys[n])) is None or v.kind != "not"]
+        for leave in ([*shown, *skipped], skipped):
             left = np.setdiff1d(open_items, leave)
             if len(left):
                 return left
@@ -416,10 +408,3 @@ class Desk:
     def folder(self) -> Path:
         """The folder of the labels."""
         return self.labels.output.parent
-
-
-def _part(answers: Answers, rows: NDArray[np.intp]) -> Answers:
-    """Give the answers for some items."""
-    return Answers(
-        [""] * len(rows), answers.classes, answers.probabilities[rows], answers.reject[rows], answers.novelty[rows]
-    )

@@ -48,10 +48,11 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, froz
     """One line of a journal."""
 
     id: str  # of the click, given by the page: a click that is sent twice counts once
-    do: Literal["set", "class", "undo", "redo", "round"]
+    do: Literal["set", "class", "rename", "undo", "redo", "round"]
     time: float  # seconds since 1970
     changes: tuple[Change, ...] = ()
     name: str = ""  # of the new class
+    old: str = ""  # name of the class that is renamed
     measured: Measured | None = None
     guesses: tuple[Guess, ...] = ()
 

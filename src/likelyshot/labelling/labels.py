@@ -32,7 +32,9 @@ class _Step(NamedTuple):
 
     before: tuple[tuple[str, Value | None], ...] = ()
     after: tuple[tuple[str, Value | None], ...] = ()
-    name: str = ""  # of a class that was added
+    classes_before: tuple[str, ...] | None = None  # None if the classes did not change
+    classes_after: tuple[str, ...] | None = None
+    renamed: tuple[str, str] | None = None  # a class, and its new name
 
 
 class Labels:
@@ -100,10 +102,12 @@ class Labels:
             guesses: What was guessed of those that are labelled.
         """
         with self.lock:
+            if click in self._seen:
+                return False
             kept = []
             for change in changes:
                 if change.kind in ("label", "not") and change.name not in self.classes:
-                    raise InputError(f"there is no class {change.name[:80]!r}: add it first")
+                    raise InputError(f"there is no class {change.name[:80]!r}: add it, or go on to the next screen")
                 if self.values.get(change.item) != _value(change):
                     kept.append(change)
             return bool(kept) and self._do(Entry(click, "set", time.time(), tuple(kept), guesses=tuple(guesses)))
@@ -118,6 +122,37 @@ class Labels:
         name = check_class(name)
         with self.lock:
             return name not in self.classes and self._do(Entry(click, "class", time.time(), name=name))
+
+    def rename_class(self, click: str, old: str, name: str) -> bool:
+        """Give a class another name. If that is the name of another class, the two become one.
+
+        Items that were said not to be of a class stay so under its new name. If two classes become one, nothing is
+        known of them any more: what is no robin may still be a bird.
+
+        Args:
+            click: A name of the click that no other click has.
+            old: The name of the class.
+            name: Its new name.
+        """
+        name = check_class(name)
+        with self.lock:
+            if click in self._seen:
+                return False
+            if old not in self.classes:
+                raise InputError(f"there is no class {old[:80]!r}: load the page again")
+            return name != old and self._do(Entry(click, "rename", time.time(), name=name, old=old))
+
+    def current_name(self, name: str) -> str:
+        """Give the name that a class has now, after all renaming.
+
+        Args:
+            name: The name that it had at first, as in a table of labelled examples.
+        """
+        with self.lock:
+            renamed = [step.renamed for step in self._done if step.renamed is not None]
+        for old, new in renamed:
+            name = new if name == old else name
+        return name
 
     def undo(self, click: str) -> bool:
         """Take back the last click that was not taken back yet."""
@@ -168,24 +203,36 @@ class Labels:
         if entry.do == "undo" and self._done:
             step = self._done.pop()
             self._undone.append(step)
-            self._put(step.before)
-            if step.name:
-                self.classes.remove(step.name)
+            self._put(step.before, step.classes_before)
         elif entry.do == "redo" and self._undone:
             self._forward(self._undone.pop())
-        elif entry.do in ("set", "class") and entry.name not in self.classes:
-            before = tuple((change.item, self.values.get(change.item)) for change in entry.changes)
-            after = tuple((change.item, _value(change)) for change in entry.changes)
+        elif (change := self._step(entry)) is not None:
             self._undone.clear()
-            self._forward(_Step(before, after, entry.name))
+            self._forward(change)
+
+    def _step(self, entry: Entry) -> _Step | None:
+        """Say what an entry changes; None if it is not a change, or has no meaning."""
+        classes = tuple(self.classes)
+        if entry.do == "set":
+            before = tuple((change.item, self.values.get(change.item)) for change in entry.changes)
+            return _Step(before, tuple((change.item, _value(change)) for change in entry.changes))
+        if entry.do == "class" and entry.name not in classes:
+            return _Step(classes_before=classes, classes_after=(*classes, entry.name))
+        if entry.do == "rename" and entry.old in classes:
+            merged = entry.name in classes
+            said = {key: value for key, value in self.values.items() if value.name == entry.old}
+            after = tuple((key, _renamed(value, entry.name, merged)) for key, value in said.items())
+            kept = [entry.name if name == entry.old else name for name in classes if not merged or name != entry.old]
+            return _Step(tuple(said.items()), after, classes, tuple(kept), (entry.old, entry.name))
+        return None
 
     def _forward(self, step: _Step) -> None:
         self._done.append(step)
-        self._put(step.after)
-        if step.name:
-            self.classes.append(step.name)
+        self._put(step.after, step.classes_after)
 
-    def _put(self, values: Iterable[tuple[str, Value | None]]) -> None:
+    def _put(self, values: Iterable[tuple[str, Value | None]], classes: tuple[str, ...] | None) -> None:
+        if classes is not None:
+            self.classes = list(classes)
         for key, value in values:
             if value is None:
                 self.values.pop(key, None)
@@ -257,6 +304,11 @@ def predicted_path(output: Path) -> Path:
 
 def _value(change: Change) -> Value | None:
     return None if change.kind == "clear" else Value(change.kind, change.name)
+
+
+def _renamed(value: Value, name: str, merged: bool) -> Value | None:
+    """Say what is known of an item of a class that gets another name, perhaps that of another class."""
+    return None if merged and value.kind == "not" else Value(value.kind, name)
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What to label next: a varied beginning, the items that teach most, groups to confirm, and what looks wrong."""
+"""What to label next: a varied beginning, then the items that teach most, groups to confirm, and strange ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
-from likelyshot.labelling.rounds import answer_in_blocks
+from likelyshot.labelling.rounds import answer_in_blocks, part
 from likelyshot.own_data.answers import Answers
 from likelyshot.own_data.model import Model
 from likelyshot.own_data.piles import Pile, read_pile
@@ -25,9 +25,17 @@ SAMPLE, UNTYPICAL = 2000, 0.3
 POOL = 1000
 #: Nearest items that show how typical an item is, and what one without any is worth, compared with 1 for the best.
 NEIGHBOURS, ATYPICAL = 10, 0.2
-#: Items of a group that a person confirms at once, at most and at least; the least probability to be in one; and how
-#: many of them are expected to be wrong, at most.
-GROUP, SMALLEST_GROUP, GROUP_FROM, GROUP_WRONG = 18, 4, 0.9, 0.5
+#: Items of a group that a person confirms at once, at most and at least; the least probability to be in one; how many
+#: of them are expected to be wrong, at most; and the labelled examples of its class, at least: with fewer, a whole
+#: group is often of another class.
+GROUP, SMALLEST_GROUP, GROUP_FROM, GROUP_WRONG, GROUP_EXAMPLES = 18, 4, 0.9, 0.5, 3
+#: On a screen: unsure items, how many of them make a pair, strange items that are not among them, and groups. A small
+#: screen is chosen by newer labels than a large one.
+TEACHING, PAIR, STRANGE, GROUPS = 8, 3, 2, 2
+#: Share of the pile that is rejected if there is nothing strange in it: twice that of items of known classes.
+REJECTED = 0.1
+#: Items of which the best class is so much more probable than the next are left to groups.
+SURE = 0.9
 
 
 def unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
@@ -78,26 +86,30 @@ def varied(vectors: NDArray[Any], count: int, *, known: NDArray[Any] | None = No
     return [int(place) for place in places[chosen]]
 
 
-def teach_most(vectors: NDArray[Any], answers: Answers, count: int) -> list[int]:
+def teach_most(
+    vectors: NDArray[Any], answers: Answers, count: int, *, rows: NDArray[np.intp] | None = None
+) -> list[int]:
     """Choose the items whose labels teach most: uncertain, typical of the pile, and different from each other.
 
     Uncertain is a small margin between the two most probable classes; typical, that the ten nearest of a sample are
     near. An item without neighbours is uncertain too, but its label says nothing of others.
 
     Args:
-        vectors: The pile (n, d), of which the answers are.
-        answers: The answers.
+        vectors: The pile (m, d).
+        answers: The answers for n items of it.
         count: How many to choose.
+        rows: Where these items are in the pile (n,). Default: all, in order.
     """
+    rows = np.arange(len(vectors)) if rows is None else rows
     margin = answers.margin
     pool = np.argsort(margin, kind="stable")[:POOL]
     if len(pool) <= count:
         return [int(place) for place in pool]
-    rows = unit(vectors[pool])
-    others = rows
+    own = unit(vectors[rows[pool]])
+    others = own
     if len(margin) > len(pool):
-        others = unit(vectors[np.random.default_rng(0).choice(len(margin), POOL, replace=False)])
-    near = np.sort(rows @ others.T, axis=1)[:, -NEIGHBOURS:].mean(1)
+        others = unit(vectors[rows[np.random.default_rng(0).choice(len(margin), POOL, replace=False)]])
+    near = np.sort(own @ others.T, axis=1)[:, -NEIGHBOURS:].mean(1)
     typical = (near - near.min()) / max(float(np.ptp(near)), 1e-9)
     worth = (1 - margin[pool]) * np.sqrt(ATYPICAL + typical)
     chosen: list[int] = []
@@ -106,7 +118,7 @@ def teach_most(vectors: NDArray[Any], answers: Answers, count: int) -> list[int]
         score = worth * (1 - np.square(np.maximum(likeness, 0.0)))
         score[chosen] = -1.0
         chosen.append(int(score.argmax()))
-        likeness = np.maximum(likeness, rows @ rows[chosen[-1]])
+        likeness = np.maximum(likeness, own @ own[chosen[-1]])
     return [int(place) for place in pool[chosen]]
 
 
@@ -117,17 +129,20 @@ class Group(NamedTuple):
     items: list[int]
 
 
-def groups(answers: Answers, count: int, *, size: int = GROUP, examples: Sequence[int] | None = None) -> list[Group]:
+def groups(
+    answers: Answers, count: int, examples: Sequence[int], *, size: int = GROUP, least: float = 0.0
+) -> list[Group]:
     """Choose groups of items to be confirmed in one click each: the surest of a class.
 
-    By their probabilities, all are expected to be right: half a wrong item in a group at most. Classes with few
-    labelled examples come first.
+    By their probabilities, all are expected to be right: half a wrong item in a group at most. The groups that give
+    most labels for a click come first.
 
     Args:
         answers: The answers.
         count: How many groups.
-        size: The most items in a group.
         examples: Number of labelled examples of each class.
+        size: The most items in a group.
+        least: How many labels a click must be expected to correct: those of wrong items, of all clicks on the group.
     """
     best, probability = answers.best, answers.probability
     likely = (probability >= GROUP_FROM) & ~np.asarray(answers.reject, dtype=bool)
@@ -137,42 +152,28 @@ def groups(answers: Answers, count: int, *, size: int = GROUP, examples: Sequenc
         rows = rows[np.argsort(-probability[rows], kind="stable")][:size]
         wrong = np.cumsum(1 - probability[rows])
         rows = rows[wrong <= GROUP_WRONG]
-        if len(rows) < SMALLEST_GROUP:
+        if len(rows) < SMALLEST_GROUP or (least > 0 and examples[place] < GROUP_EXAMPLES):
             continue
-        seen = 0 if examples is None else examples[place]
-        worth = len(rows) / ((1 + float(wrong[len(rows) - 1])) * np.sqrt(1 + seen))
-        found.append((worth, Group(place, rows.tolist())))
+        clicks = 1 + float(wrong[len(rows) - 1])
+        if 1 - 1 / clicks >= least:
+            found.append((len(rows) / (clicks * np.sqrt(1 + examples[place])), Group(place, rows.tolist())))
     return [group for _, group in sorted(found, key=lambda pair: -pair[0])[:count]]
 
 
-class Pair(NamedTuple):
-    """Two classes that cannot be told apart, and the items between them."""
-
-    one: int
-    other: int
-    items: list[int]
-
-
-def hardest_pair(answers: Answers, count: int, *, margin: float = 0.3) -> Pair | None:
-    """Find the two classes between which most items are undecided, and the least decided of these.
+def most_common_pair(answers: Answers, items: Sequence[int]) -> list[int]:
+    """Find the items, of some, that lie between the two classes which most of them lie between.
 
     Args:
         answers: The answers.
-        count: The most items.
-        margin: Below it, an item is undecided.
+        items: Places of the items.
     """
-    if len(answers.classes) < 2 or not len(answers):
-        return None
-    close = np.flatnonzero((answers.margin < margin) & ~np.asarray(answers.reject, dtype=bool))
-    if not len(close):
-        return None
-    two = np.sort(np.argsort(-answers.probabilities[close], axis=1, kind="stable")[:, :2], axis=1)
-    codes = two[:, 0] * len(answers.classes) + two[:, 1]
-    values, counts = np.unique(codes, return_counts=True)
-    most = int(values[counts.argmax()])
-    rows = close[codes == most]
-    rows = rows[np.argsort(answers.margin[rows], kind="stable")][:count]
-    return Pair(*divmod(most, len(answers.classes)), rows.tolist())
+    rows = np.asarray(items, dtype=int)
+    if not len(rows) or len(answers.classes) < 3:
+        return []
+    two = np.sort(np.argsort(-answers.probabilities[rows], axis=1, kind="stable")[:, :2], axis=1)
+    _, codes, counts = np.unique(two, axis=0, return_inverse=True, return_counts=True)
+    chosen: list[int] = rows[codes.ravel() == counts.argmax()].tolist()
+    return chosen
 
 
 def strangest(answers: Answers, count: int) -> list[int]:
@@ -180,6 +181,50 @@ def strangest(answers: Answers, count: int) -> list[int]:
     rows = np.flatnonzero(np.asarray(answers.reject, dtype=bool))
     chosen: list[int] = rows[np.argsort(-answers.novelty[rows], kind="stable")][:count].tolist()
     return chosen
+
+
+class Section(NamedTuple):
+    """Items that are shown together, and why."""
+
+    kind: str  # single, pair, strange or group
+    items: list[int]  # places among the answers
+    classes: tuple[str, ...] = ()  # two of a pair, one of a group
+
+
+def next_screen(
+    vectors: NDArray[Any], rows: NDArray[np.intp], answers: Answers, examples: Sequence[int]
+) -> list[Section]:
+    """Choose what a person is asked next: mostly single items that teach, a few strange ones, and groups to confirm.
+
+    A click on a group gives many labels, but of items that the method knew already. A group is shown if a click on it
+    is expected to correct as much as one on the surest of the single items: a single one is wrong by one minus its
+    probability, and a group takes one click, and one for each wrong item.
+
+    Args:
+        vectors: The pile (m, d).
+        rows: Where the items that may be shown are in it (n,).
+        answers: The answers for them.
+        examples: Number of labelled examples of each class.
+    """
+    if not len(answers):
+        return []
+    unsure = np.flatnonzero(answers.margin < SURE)
+    teaching = [int(unsure[place]) for place in teach_most(vectors, part(answers, unsure), TEACHING, rows=rows[unsure])]
+    strange = [place for place in teaching if answers.reject[place]]
+    if answers.reject.mean() > REJECTED:
+        strange += [place for place in strangest(answers, STRANGE + len(strange)) if place not in strange][:STRANGE]
+    pair = most_common_pair(answers, [place for place in teaching if place not in strange])
+    pair = pair if len(pair) >= PAIR else []
+    sections = [Section("single", [place for place in teaching if place not in (*pair, *strange)])]
+    if pair:
+        two = sorted(np.argsort(-answers.probabilities[pair[0]], kind="stable")[:2].tolist())
+        sections.append(Section("pair", pair, (answers.classes[two[0]], answers.classes[two[1]])))
+    sections.append(Section("strange", strange))
+    gain = min((float(1 - answers.probability[place]) for place in teaching), default=0.0)
+    for group in groups(answers, GROUPS, examples, least=gain):
+        items = [place for place in group.items if place not in (*teaching, *strange)]
+        sections.append(Section("group", items if len(items) > 1 else [], (answers.classes[group.place],)))
+    return [section for section in sections if section.items]
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,13 @@ class _Class(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag="cl
     items: list[int] = []
 
 
+class _Rename(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag="rename"):
+    click: str
+    old: str
+    name: str
+    items: list[int] = []
+
+
 class _Undo(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag="undo"):
     click: str
     items: list[int] = []
@@ -89,7 +96,7 @@ class _Accept(msgspec.Struct, forbid_unknown_fields=True):
     above: float
 
 
-_Action = _Set | _Class | _Undo | _Redo | _Check
+_Action = _Set | _Class | _Rename | _Undo | _Redo | _Check
 
 
 class Guard:
@@ -186,6 +193,8 @@ def make_app(desk: Desk, token: str, hosts: Callable[[], set[str]]) -> ASGIApp:
                 desk.set(action.click, action.changes)
             elif isinstance(action, _Class):
                 desk.add_class(action.click, action.name)
+            elif isinstance(action, _Rename):
+                desk.rename_class(action.click, action.old, action.name)
             elif isinstance(action, _Check):
                 desk.check(action.numbers)
             else:

@@ -23,7 +23,7 @@ from likelyshot.labelling.journal import Change
 from likelyshot.labelling.labels import Labels, check_class, journal_path
 from likelyshot.labelling.things import Things, lay_out
 from likelyshot.methods.binding import Params
-from likelyshot.own_data.piles import read_labelled, read_pile
+from likelyshot.own_data.piles import Pile, read_labelled, read_pile
 from likelyshot.own_data.pipeline import DEFAULT_ENCODERS
 from likelyshot.own_data.rows import CachePlace, Rows, Stage, gather, repeated, summary
 
@@ -69,6 +69,16 @@ class Labelling:
         """
         return export(self.desk, kind)
 
+    def serve(self, browser: bool, say: Say) -> None:
+        """Start the page, say where it is, and perhaps open it in the browser."""
+        if self._server is None:
+            return
+        self._server.start()
+        say(f"Labels go to {self.output}, after every click.")
+        say(f"Open {self.address} in a browser on this machine; Ctrl-C stops.")
+        if browser and _has_screen():
+            webbrowser.open(self.address)
+
     def wait(self) -> None:
         """Wait until Ctrl-C, then stop the page."""
         try:
@@ -103,6 +113,7 @@ def label(
     seed: int = 0,
     device: str = "cpu",
     cache: CachePlace = "user",
+    page: bool = True,
     port: int = 0,
     browser: bool = True,
     wait: bool = False,
@@ -130,82 +141,24 @@ def label(
         seed: Seed of all choices.
         device: Where the encoder runs.
         cache: Where vectors are cached: a folder, "user" for the user's cache folder, or None.
+        page: Whether to serve a page. Without one, the labels can be read and exported.
         port: Port of the page; 0 for any that is free.
         browser: Whether to open the page in the browser.
         wait: Whether to return only when the page is stopped by Ctrl-C.
         stage: Called with the name and the number of steps of each stage of the work.
         say: Called with sentences on what goes on.
     """
-    server = _server_module()
-    place = None if port == 0 else server.listen(port)  # a port in use shows before anything is embedded
-    if place is not None:
-        place.close()
-    desk = open_desk(
-        pile,
-        classes=classes,
-        support=support,
-        output=output,
-        label_studio=label_studio,
-        label_column=label_column,
-        path_column=path_column,
-        text_column=text_column,
-        encoder=encoder,
-        method=method,
-        params=params,
-        seed=seed,
-        device=device,
-        cache=cache,
-        stage=stage,
-        say=say,
-    )
-    try:
-        page = server.Server(desk, port)
-    except BaseException:
-        desk.stop()
-        raise
-    page.start()
-    running = Labelling(desk, page)
-    if say is not None:
-        say(f"Labels go to {desk.labels.output}, after every click.")
-        say(f"Open {running.address} in a browser on this machine; Ctrl-C stops.")
-    if browser and _has_screen():
-        webbrowser.open(running.address)
-    if wait:
-        running.wait()
-    return running
-
-
-def open_desk(
-    pile: str | Path,
-    *,
-    classes: Sequence[str] = (),
-    support: str | Path | None = None,
-    output: str | Path | None = None,
-    label_studio: str | Path | None = None,
-    label_column: str | None = None,
-    path_column: str | None = None,
-    text_column: str | None = None,
-    encoder: str | Embedder | None = None,
-    method: str | None = None,
-    params: Params | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-    cache: CachePlace = "user",
-    stage: Stage | None = None,
-    say: Say | None = None,
-) -> Desk:
-    """Read and embed a pile, and open its labels: all that `label` does without the page."""
+    tell: Say = say or (lambda sentence: None)
+    server = _server_module() if page else None
+    if server is not None and port:
+        server.listen(port).close()  # a port in use shows before anything is embedded
     names = [check_class(name) for name in classes]
-    source = Path(pile)
-    read = read_pile(source, label_column=label_column, path_column=path_column, text_column=text_column)
-    table = _output(source, output)
     columns = {"label_column": label_column, "path_column": path_column, "text_column": text_column}
+    source = Path(pile)
+    read = read_pile(source, **columns)
+    table = _output(source, output)
     examples = None if support is None else read_labelled(support, **columns)
-    opened = None
-    if read.vectors is None or (examples is not None and examples.vectors is None):
-        kind = read.kind if read.vectors is None or examples is None else examples.kind
-        named = encoder or DEFAULT_ENCODERS[kind]
-        opened = open_encoder(named, device) if isinstance(named, str) else named
+    opened = _encoder(read, examples, encoder, device)
     went_on = journal_path(table).exists()
     things = lay_out(read, source, table, opened, cache=cache, stage=stage)
     if not len(things):
@@ -217,24 +170,38 @@ def open_desk(
         if examples is not None:
             rows = gather(examples, opened, cache=cache, stage=stage, what="the labelled examples")
             outside = _outside(rows, things, labels)
-            names = list(dict.fromkeys([*outside[1], *names]))
-        for name in names:
+        for name in dict.fromkeys(map(labels.current_name, names)):
             labels.add_class(f"class at start {labels.version} {name}", name)
         desk = Desk(things, labels, support=outside, method=method, params=params, seed=seed)
     except BaseException:
         labels.close()
         raise
-    if say is not None and went_on:
-        count = sum(value.kind == "label" for value in labels.values.values())
-        say(f"Going on with {count:,} labels of {labels.output}.")
-    if label_studio is not None:
-        told = read_label_studio(desk, label_studio)
-        if say is not None:
-            say(told)
-    if say is not None:
+    try:
+        if went_on:
+            count = sum(value.kind == "label" for value in labels.values.values())
+            tell(f"Going on with {count:,} labels of {labels.output}.")
+        if label_studio is not None:
+            tell(read_label_studio(desk, label_studio))
         for note in desk.problems():
-            say(note)
-    return desk
+            tell(note)
+        running = Labelling(desk, None if server is None else server.Server(desk, port))
+    except BaseException:
+        desk.stop()
+        raise
+    if server is not None:
+        running.serve(browser, tell)
+    if wait:
+        running.wait()
+    return running
+
+
+def _encoder(pile: Pile, examples: Pile | None, named: str | Embedder | None, device: str) -> Embedder | None:
+    """Open what embeds the pile or the labelled examples, if any of them has to be."""
+    unknown = [read for read in (pile, examples) if read is not None and read.vectors is None]
+    if not unknown:
+        return None
+    named = named or DEFAULT_ENCODERS[unknown[0].kind]
+    return open_encoder(named, device) if isinstance(named, str) else named
 
 
 def _outside(rows: Rows, things: Things, labels: Labels) -> tuple[NDArray[np.float32], list[str]]:
@@ -247,9 +214,10 @@ def _outside(rows: Rows, things: Things, labels: Labels) -> tuple[NDArray[np.flo
     by_name = {item.name: row for row, item in enumerate(rows.items)}
     number_of = {item.name: number for number, item in enumerate(things.items)}
     inside = {by_name[one]: number_of[other] for one, other in repeated(rows, things.rows)}
-    for name in dict.fromkeys(given):
+    now = {name: labels.current_name(name) for name in dict.fromkeys(given)}  # renamed on the page, before a restart
+    for name in now.values():
         labels.add_class(f"class of support {labels.version} {name}"[:200], name)
-    keys = {things.keys[number]: given[row] for row, number in inside.items()}
+    keys = {things.keys[number]: now[given[row]] for row, number in inside.items()}
     changes = [Change(key, "label", name) for key, name in keys.items() if key not in labels.values]
     labels.set(f"support {labels.version}", changes)
     left = [row for row in range(len(given)) if row not in inside]

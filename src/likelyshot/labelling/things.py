@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from likelyshot.data.items import Item, Problem
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.own_data.answers import FORMULA, encodable
-from likelyshot.own_data.piles import Pile
+from likelyshot.own_data.piles import FILE_COLUMN, ROW_COLUMN, Pile
 from likelyshot.own_data.rows import CachePlace, Rows, Stage, gather
 
-COLUMNS = {"image": ("path",), "text": ("name", "text"), "features": ("name",)}
+COLUMNS = {"image": ("path",), "text": ("name", "text"), "features": ("name", FILE_COLUMN, ROW_COLUMN)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,7 @@ class Things:
     root: Path | None  # the folder that was searched
     allowed: Path | None  # the folder that all files must lie in
     output: Path  # of the labels: their paths count from its folder
+    source: Path  # what the pile was read from
 
     @property
     def items(self) -> Sequence[Item]:
@@ -94,8 +95,16 @@ class Things:
             "path": "" if item.path is None else self.path_cell(item.path),
             "name": encodable(item.name),
             "text": encodable(item.text or ""),
+            FILE_COLUMN: self.path_cell(self.source),
+            ROW_COLUMN: str(self._places[number] + 1),
         }
         return [values[column] for column in self.columns]
+
+    @cached_property
+    def _places(self) -> list[int]:
+        """The rows of the items in what was read."""
+        places: list[int] = self.rows.places.tolist()
+        return places
 
     def order(self, key: str) -> int:
         """Give the position of an item in the table of labels; those that are gone come last."""
@@ -111,9 +120,8 @@ class Things:
     @property
     def readable(self) -> bool:
         """Whether `classify --support` can read the table where it is: its files must lie below its folder."""
-        if self.allowed is None:
-            return True
-        return Path(os.path.realpath(self.allowed)).is_relative_to(os.path.realpath(self.output.parent))
+        needed = self.source if self.kind == "features" else self.allowed
+        return needed is None or Path(os.path.realpath(needed)).is_relative_to(os.path.realpath(self.output.parent))
 
     def file(self, number: int) -> Path | None:
         """Give the file of an item, if it has one that still lies where it may; links may have changed since."""
@@ -147,4 +155,4 @@ def lay_out(
     vectors: NDArray[Any] = rows.in_memory().astype(np.float32, copy=False)
     allowed = pile.root or source.parent
     has_files = pile.kind == "image" or (pile.kind == "features" and any(item.path for item in rows.items[:1000]))
-    return Things(rows, vectors, pile.kind, pile.root, allowed if has_files else None, output)
+    return Things(rows, vectors, pile.kind, pile.root, allowed if has_files else None, output, source)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request
 
 from likelyshot import Features
 from likelyshot.evaluation.explore import explore
@@ -33,19 +32,6 @@ def exploration() -> dict[str, Any]:
     labels = torch.arange(len(names)).repeat_interleave(60)
     data = explore(Features.from_arrays(vectors.flatten(0, 1), labels, classes=names), tasks=20)
     return {**data, "features": list(range(0, 36, 3)), "features_of": 36}
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    """One browser per worker process; playwright's own cannot be downloaded everywhere."""
-    executable = shutil.which("chromium")
-    if executable is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    with sync_playwright() as playwright:
-        # root, as in a container, has no sandbox; the pages are our own
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ let loading = false;
 
 const queue = []; // clicks that are not saved yet, in order
 let sending = false;
+const others = "BroadcastChannel" in window ? new BroadcastChannel(location.pathname) : null; // tabs of the same page
+others?.addEventListener("message", () => !sending && !loading && refresh());
 
 async function ask(path, body) {
   const options = body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
@@ -53,6 +55,7 @@ async function flush() {
     }
   }
   sending = false;
+  others?.postMessage("saved");
   document.documentElement.dataset.saved = String(clicks);
 }
 
@@ -107,6 +110,8 @@ function update(found) {
   if (!before || JSON.stringify(before.classes) !== JSON.stringify(found.classes)) drawClasses();
   if (!before || JSON.stringify(before.history) !== JSON.stringify(found.history)) plot(found.history);
   if (view === "rounds") finishSections();
+  const names = new Set(found.classes.map(entry => entry.name));
+  if (view === "rounds" && !queue.length && cards.some(card => card.section.classes.some(name => !names.has(name)))) nextScreen(); // renamed elsewhere, or back by undo
   document.documentElement.dataset.version = found.version;
 }
 
@@ -320,7 +325,9 @@ function showScreen(screen) {
   const parts = screen.sections.map((found, place) => {
     const section = { ...found, done: false };
     section.element = make("section", { class: "section", "aria-labelledby": `title-${place}` });
-    const title = make("h2", { id: `title-${place}` }, found.title);
+    const title = make("h2", { id: `title-${place}` });
+    section.words = make("span", {}, found.title);
+    title.append(section.words);
     const hint = { group: "Yes, all that are not struck off", doubt: "Yes, they hold" }[found.kind];
     if (hint) {
       section.button = make("button", { type: "button", "aria-keyshortcuts": "Enter" }, hint);
@@ -562,7 +569,8 @@ addEventListener("keydown", event => {
   else if (key === "c" || key === "/") {
     $("class-name").focus();
     $("class-name").select();
-  } else if (key === "?") $("help").showModal();
+  } else if (key === "m") beginRenaming();
+  else if (key === "?") $("help").showModal();
   else if (key === "Escape") {
     for (const card of shownCards()) {
       card.selected = false;
@@ -578,6 +586,60 @@ function accept() {
   else if (item.guess && !item.value) give("label", item.guess.name);
   else if (!item.guess) banner("Nothing is suggested for this item yet: press the digit of a class.");
 }
+
+// ---- classes that get another name ----
+
+function beginRenaming() {
+  if (!state?.classes.length) {
+    banner("There is no class yet: press c and type its name.");
+    return;
+  }
+  const likely = current?.item.value?.name || $("old-name").value;
+  $("old-name").replaceChildren(...state.classes.map(entry => make("option", { value: entry.name }, entry.name)));
+  if (state.classes.some(entry => entry.name === likely)) $("old-name").value = likely;
+  $("new-name").value = "";
+  foretell();
+  $("renaming").showModal();
+}
+
+function foretell() {
+  const [old, name] = [$("old-name").value, $("new-name").value.trim()];
+  const entry = state.classes.find(found => found.name === old);
+  const merged = name !== old && state.classes.some(found => found.name === name);
+  const labels = entry?.count === 1 ? "1 label" : `${(entry?.count ?? 0).toLocaleString()} labels`;
+  const effect = merged ? `${old} and ${name} become one class, ${name}, with the ${labels} of ${old}.` : `${old} is called ${name} from now on: ${labels}.`;
+  $("renaming-effect").textContent = name && name !== old ? `${effect} Undo takes it back.` : "";
+  $("do-rename").textContent = merged ? "Merge" : "Rename";
+  $("do-rename").disabled = !name || name === old;
+}
+
+function rename(old, name) {
+  const merged = state.classes.some(entry => entry.name === name);
+  for (const card of new Set([...cards, ...rows.values()])) {
+    const { item } = card;
+    if (item.value?.name === old) item.value = merged && item.value.kind === "not" ? null : { ...item.value, name };
+    if (item.guess?.name === old) item.guess = { ...item.guess, name };
+    draw(card);
+  }
+  for (const section of new Set(cards.map(card => card.section))) {
+    if (!section.classes.includes(old)) continue;
+    section.classes = section.classes.map(found => (found === old ? name : found));
+    const [one, other] = section.classes;
+    section.words.textContent = section.kind === "group" ? `Are these all ${one}?` : `${one} or ${other}?`;
+  }
+  act({ do: "rename", old, name });
+}
+
+$("change").addEventListener("click", beginRenaming);
+$("old-name").addEventListener("change", foretell);
+$("new-name").addEventListener("input", foretell);
+$("keep-names").addEventListener("click", () => $("renaming").close());
+$("rename").addEventListener("submit", event => {
+  event.preventDefault();
+  const [old, name] = [$("old-name").value, $("new-name").value.trim()];
+  $("renaming").close();
+  if (name && name !== old) rename(old, name);
+});
 
 // ---- the rest of the page ----
 

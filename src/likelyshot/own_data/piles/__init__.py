@@ -17,16 +17,18 @@ from likelyshot.data.features import READERS, reading
 from likelyshot.data.images import HEIC, SUFFIXES, UNSUPPORTED, WITHOUT_HEIC, find_images
 from likelyshot.data.items import Item, Problem
 from likelyshot.data.shards import STREAMED
-from likelyshot.data.tables import TABLES, read_table
+from likelyshot.data.tables import LABEL_COLUMNS, TABLES, Column, Table, read_table
 from likelyshot.errors import InputError
 from likelyshot.own_data.folders import REJECTED
-from likelyshot.own_data.piles.columns import Columns, from_shards, from_table
+from likelyshot.own_data.piles.columns import Columns, as_written, from_shards, from_table
 from likelyshot.own_data.piles.features import read_features
-from likelyshot.own_data.piles.pile import Chosen, Numbered, Pile, left_out, names_and_texts
+from likelyshot.own_data.piles.pile import Chosen, Numbered, Pile, left_out, locate, names_and_texts
 
 MAX_TEXT = 1 << 20  # bytes of a text
 #: Bytes of a Parquet file from which on its vectors are not all read into memory.
 STREAM_BYTES = 1 << 27
+#: Columns of a table that has no vectors of its own, but names rows, from 1, of a features file.
+FILE_COLUMN, ROW_COLUMN = "features_file", "features_row"
 
 __all__ = ["Chosen", "Numbered", "Pile", "duplicates", "names_and_texts", "only_in_pile", "read_labelled", "read_pile"]
 
@@ -42,8 +44,9 @@ def read_labelled(
     """Read labelled examples: a folder with one sub-folder per class, a table, or a file of features.
 
     A table (CSV, TSV, Parquet or JSONL) has a column of labels and one of paths, of texts or of embeddings, found by
-    their names unless they are given. Paths count from the folder of the table, or from `root`, and must not leave
-    both. Labels are kept to the letter; classes that differ in case or Unicode form alone are reported.
+    their names unless they are given; or it names rows of a features file, in the columns features_file and
+    features_row. Paths count from the folder of the table, or from `root`, and must not leave both. Labels are kept to
+    the letter; classes that differ in case or Unicode form alone are reported.
     """
     path = _existing(path)
     if path.is_dir():
@@ -221,7 +224,7 @@ def _read_labelled_folder(folder: Path) -> Pile:
     return replace(pile, items=items, problems=problems)
 
 
-def _read_file(path: Path, columns: Columns, root: str | Path | None, labelled: bool) -> Pile:
+def _read_file(path: Path, columns: Columns, root: str | Path | None, labelled: bool, follow: bool = True) -> Pile:
     kind = path.suffix.lower()
     if kind in HEIC:
         raise InputError(f"expected an image that can be read, but {path.name!r} is a {WITHOUT_HEIC}")
@@ -247,4 +250,38 @@ def _read_file(path: Path, columns: Columns, root: str | Path | None, labelled: 
         folders = [Path(os.path.realpath(place)) for place in (path.parent, root) if place is not None]
         if kind not in TABLES:
             return read_features(path, labelled, [*folders, Path.cwd().resolve()])
-        return from_table(read_table(path), columns, folders, labelled)
+        table = read_table(path)
+        if (places := table.find([FILE_COLUMN])) and (numbers := table.find([ROW_COLUMN])):
+            if not follow:
+                raise InputError("expected vectors, but this table names rows of another file: name that one")
+            return _rows_of_another(table, places, numbers, columns.label, folders)
+        return from_table(table, columns, folders, labelled)
+
+
+def _rows_of_another(
+    table: Table, places: Column, numbers: Column, label_column: str | None, folders: Sequence[Path]
+) -> Pile:
+    """Read a table that names rows of a features file, as `likelyshot label` writes for a pile of embeddings."""
+    files = {name for name in places.texts() if name}
+    if len(files) != 1:
+        raise InputError(f"expected one file in the column {FILE_COLUMN}, but got {len(files)}: give a table each")
+    name = files.pop()
+    place = locate(name, folders)
+    place = locate(as_written(name), folders) if isinstance(place, str) else place
+    if isinstance(place, str):
+        raise InputError(f"cannot read the vectors of {name[:200]!r} ({place}): move the table to a folder above it")
+    pile = _read_file(place, Columns(None, None, None), None, labelled=False, follow=False)
+    if pile.vectors is None:
+        raise InputError(f"expected vectors in {name[:200]!r}, but got {pile.kind}s: correct the column {FILE_COLUMN}")
+    column = table.named(label_column) if label_column else table.find(LABEL_COLUMNS)
+    labels = [""] * len(table.rows) if column is None else column.texts()
+    known = {str(row + 1): row for row in range(len(pile.items))}
+    found = [(known.get(cell), label) for cell, label in zip(numbers.texts(), labels, strict=True)]
+    rows = [row for row, _ in found if row is not None]
+    items = [replace(pile.items[row], label=label or None) for row, label in found if row is not None]
+    gone = [
+        Problem(f"row {n}", "no such row in the features file")
+        for n, (row, _) in zip(table.rows, found, strict=True)
+        if row is None
+    ]
+    return replace(pile, items=items, vectors=pile.vectors[rows], problems=[*table.problems, *pile.problems, *gone])
