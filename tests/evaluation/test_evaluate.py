@@ -13,7 +13,9 @@ from likelyshot import Balanced, Dirichlet, Features, Result, calibrate, evaluat
 from likelyshot.data.features import Base
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import describe, fit_temperature
-from likelyshot.methods import METHODS
+from likelyshot.functional import host
+from likelyshot.methods import FACTS, METHODS
+from likelyshot.methods.facts import Facts
 
 
 @pytest.fixture(scope="module")
@@ -236,3 +238,51 @@ def test_a_fitted_temperature_is_better_calibrated(features):
         evaluate(METHODS["mll"], features, tasks, temperature=temperature).ece
         < evaluate(METHODS["mll"], features, tasks, temperature=temperature / 20).ece
     )
+
+
+def test_inputs_are_checked_once_and_not_in_every_chunk(features, tasks, monkeypatch):
+    seen = []
+
+    def spy(support, labels, query, *, n_ways):
+        seen.append(host.inputs_are_checked())
+        return METHODS["euclidean"](support, labels, query, n_ways=n_ways)
+
+    evaluate(spy, features, tasks)
+    assert not any(seen), "a method of the user's own checks what it likes"
+    seen.clear()
+    monkeypatch.setitem(FACTS, spy, Facts("spy"))
+    evaluate(spy, features, tasks)
+    assert seen
+    assert all(seen)
+    seen.clear()
+    evaluate(spy, Features.from_arrays(features.vectors * 1e20, features.labels), tasks)
+    assert not any(seen), "what could overflow is left to the method"
+
+
+def test_a_chunk_that_does_not_fit_is_done_in_halves(features, tasks):
+    sizes = []
+
+    def small(support, labels, query, *, n_ways):
+        if len(support) > 3:
+            raise torch.OutOfMemoryError
+        sizes.append(len(support))
+        return METHODS["mll"](support, labels, query, n_ways=n_ways)
+
+    expected = evaluate(METHODS["mll"], features, tasks)
+    found = evaluate(small, features, tasks, workers=1)
+    assert sum(sizes) == len(tasks)
+    assert max(sizes) == 3 or len(tasks) < 3
+    np.testing.assert_allclose(found.accuracy, expected.accuracy)
+
+    def never(support, labels, query, *, n_ways):
+        raise torch.OutOfMemoryError
+
+    with pytest.raises(InputError, match="expected memory for at least one task on cpu"):
+        evaluate(never, features, tasks)
+
+
+def test_a_device_without_double_precision_is_refused_by_methods_that_need_it(features, tasks, monkeypatch):
+    monkeypatch.setattr(host, "WITHOUT_DOUBLE", {"cpu"})
+    with pytest.raises(InputError, match="ridge computes in double precision, which cpu does not have"):
+        evaluate(METHODS["ridge"], features, tasks)
+    assert len(evaluate(METHODS["likelihood_mixture"], features, tasks).accuracy) == len(tasks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import time
@@ -16,21 +17,22 @@ from likelyshot.data.features import Features
 from likelyshot.data.results import Result, environment
 from likelyshot.data.tasks import Tasks
 from likelyshot.errors import InputError
+from likelyshot.functional import host
 from likelyshot.functional import temperature as temperatures
 from likelyshot.functional.metrics import class_confusion, confusion_counts, decide, reliability_counts, task_metrics
 from likelyshot.functional.scores import l2_normalise, rate_bound
 from likelyshot.heads import Head
 from likelyshot.machine import CACHE_BYTES, Progress, cores, keep_memory, ordered_map
 from likelyshot.methods import Method
-from likelyshot.methods.binding import is_ours, name_of, needs_of, parameters_of
+from likelyshot.methods.binding import facts_of, is_ours, name_of, needs_of, parameters_of
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
 from likelyshot.workers import cluster, map_blocks
 
 T = TypeVar("T")
 
-#: Bytes of gathered features per chunk on an accelerator; on a CPU a chunk should stay in cache.
-ACCELERATOR_CHUNK_BYTES = 2**28
+#: Bytes of a chunk on an accelerator, with all that the method allocates; on a CPU a chunk should stay in cache.
+ACCELERATOR_BYTES = 2**30
 #: Tasks that a worker of a cluster gets at a time.
 TOGETHER = 256
 #: Pairs of classes that a result names as confused, of those that had enough queries.
@@ -94,10 +96,10 @@ def judge(
     if cluster() is None:
 
         def decided(scores: Tensor, chunk: slice) -> list[Tensor]:
-            return [x.cpu() for x in decide(scores, 1.0 if temperature is None else temperature)]
+            return list(decide(scores, 1.0 if temperature is None else temperature))
 
         parts = _score(method, sets, tasks, decided, device, chunk_bytes, workers, progress)
-        return Judged(*(torch.cat(each) for each in zip(*parts, strict=True)))
+        return Judged(*(torch.cat(each).cpu() for each in zip(*parts, strict=True)))  # fetched once
     if torch.device(device).type != "cpu":
         raise InputError(f"expected the device cpu on a Ray cluster, got {device}: leave out --device, or --ray")
     size = chunk_size(sets, tasks)
@@ -186,7 +188,7 @@ def fit_temperature(
     Take tasks like those to come, of other (validation) classes.
     """
     sets = [features] if isinstance(features, Features) else list(features)
-    scores = torch.cat(_score(method, sets, tasks, lambda scores, chunk: scores.cpu(), device, None, None, progress))
+    scores = torch.cat(_score(method, sets, tasks, lambda scores, chunk: scores, device, None, None, progress)).cpu()
     return temperatures.fit_temperature(scores.flatten(0, 1), tasks.query_labels.flatten())
 
 
@@ -212,15 +214,30 @@ def _score(
     _check_features(sets, tasks, normalised=through or (is_ours(method) and bool(params.get("normalise", False))))
     if isinstance(calibration, Calibration):
         calibration.check_encoders([s.source.get("encoder", "") for s in sets])
+    facts = facts_of(method)
+    if facts.double and torch.device(device).type in host.WITHOUT_DOUBLE:
+        raise InputError(f"{name} computes in double precision, which {device} does not have: use cpu (--device cpu)")
     labels = tasks.support_labels.to(device)
     run, scaling = _hoist(method, sets)
+    checked = is_ours(method) and _need_no_check(sets, tasks, facts.non_negative)
 
     def solve(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> T:
         one = len(sets) == 1
-        scores = run(supports[0] if one else supports, labels, queries[0] if one else queries, n_ways=tasks.ways)
+        with host.checked_inputs() if checked else contextlib.nullcontext():
+            scores = run(supports[0] if one else supports, labels, queries[0] if one else queries, n_ways=tasks.ways)
         return then(scores.contiguous(), chunk)  # argmax of a transposed view takes several times as long
 
-    return map_chunks(solve, sets, tasks, device, chunk_bytes, workers, progress, scaling)
+    return map_chunks(solve, sets, tasks, device, chunk_bytes, workers, progress, scaling, facts.memory)
+
+
+def _need_no_check(sets: Sequence[Features], tasks: Tasks, non_negative: bool) -> bool:
+    """Whether no chunk can have what methods refuse; if any could, they look at every chunk themselves."""
+    labels = tasks.support_labels
+    return (
+        bool(((labels >= 0) & (labels < tasks.ways)).all())
+        and _lengths(sets, None) is not None  # NaN and infinity are in no range either
+        and not (non_negative and any(bool((s.vectors < 0).any()) for s in sets))
+    )
 
 
 def _confused(confusions: Tensor, tasks: Tasks, classes: Sequence[str]) -> list[dict[str, Any]]:
@@ -271,9 +288,9 @@ def calibrate(
             metrics=metrics,
             lambda_max=lambda_max,
             normalise=normalise,
-        ).cpu()
+        )
 
-    columns = torch.cat(map_chunks(score, sets, tasks, device, None, None, progress))
+    columns = torch.cat(map_chunks(score, sets, tasks, device, None, None, progress)).cpu()
     return fit_calibration(
         columns,
         tasks.query_labels,
@@ -289,12 +306,20 @@ def calibrate(
 
 
 def chunk_size(
-    sets: Sequence[Features], tasks: Tasks, device: str | torch.device = "cpu", chunk_bytes: int | None = None
+    sets: Sequence[Features],
+    tasks: Tasks,
+    device: str | torch.device = "cpu",
+    chunk_bytes: int | None = None,
+    memory: float = 1.0,
 ) -> int:
-    """Count the tasks of a chunk. Whoever splits tasks does so between chunks, so that all bits stay the same."""
-    budget = chunk_bytes or (CACHE_BYTES if torch.device(device).type == "cpu" else ACCELERATOR_CHUNK_BYTES)
+    """Count the tasks of a chunk. Whoever splits tasks does so between chunks, so that all bits stay the same.
+
+    On an accelerator a method allocates `memory` times the bytes of the gathered features.
+    """
     per_task = 4 * sum(s.dim for s in sets) * (tasks.support.shape[1] + tasks.query.shape[1])
-    return max(1, budget // per_task)
+    if chunk_bytes is None and torch.device(device).type != "cpu":
+        return max(1, int(ACCELERATOR_BYTES / (per_task * (1 + memory))))
+    return max(1, (chunk_bytes or CACHE_BYTES) // per_task)
 
 
 def map_chunks(
@@ -306,13 +331,16 @@ def map_chunks(
     workers: int | None,
     progress: Progress | None,
     scaling: Scaling | None = None,
+    memory: float = 1.0,
 ) -> list[T]:
     """Apply a function to the gathered support and query features of one chunk of tasks after the other, in order.
 
-    With a `scaling`, they are gathered as (x - origin) / length.
+    With a `scaling`, they are gathered as (x - origin) / length. A chunk that does not fit in the memory of the device
+    is done in halves, and so are those after it.
     """
     on_cpu = torch.device(device).type == "cpu"
-    size = chunk_size(sets, tasks, device, chunk_bytes)
+    size = chunk_size(sets, tasks, device, chunk_bytes, memory)
+    support, query = tasks.support.to(device), tasks.query.to(device)  # sent once
     tables = [s.vectors.to(device) for s in sets]
     origin = None if scaling is None or scaling.origin is None else scaling.origin.to(device)
     lengths = [None] * len(sets) if scaling is None else [length.to(device) for length in scaling.lengths]
@@ -320,25 +348,41 @@ def map_chunks(
     if on_cpu:
         keep_memory()
 
-    def run(start: int) -> T:
-        chunk = slice(start, start + size)
-        with torch.no_grad():
-            supports = [_gather(*pair, origin, tasks.support[chunk]) for pair in zip(tables, lengths, strict=True)]
-            queries = [_gather(*pair, origin, tasks.query[chunk]) for pair in zip(tables, lengths, strict=True)]
-            return function(supports, queries, chunk)
+    most = size
+
+    def run(start: int) -> list[T]:
+        nonlocal most
+        done, stop = [], min(start + size, len(tasks))
+        while start < stop:
+            chunk = slice(start, min(start + most, stop))
+            try:
+                with torch.no_grad():
+                    supports = [_gather(*pair, origin, support[chunk]) for pair in zip(tables, lengths, strict=True)]
+                    queries = [_gather(*pair, origin, query[chunk]) for pair in zip(tables, lengths, strict=True)]
+                    done.append(function(supports, queries, chunk))
+            except torch.OutOfMemoryError:
+                if chunk.stop - chunk.start == 1:
+                    raise InputError(
+                        f"expected memory for at least one task on {device}, but there was too little: use cpu "
+                        "(--device cpu), or fewer queries"
+                    ) from None
+                most = (chunk.stop - chunk.start) // 2
+                continue
+            start = chunk.stop
+        return done
 
     starts = range(0, len(tasks), size)
     threads = min(workers or (cores() if on_cpu else 1), len(starts))
-    outcomes = []
+    outcomes: list[T] = []
     for start, outcome in zip(starts, ordered_map(run, starts, threads=threads, one_core_each=True), strict=True):
-        outcomes.append(outcome)
+        outcomes += outcome
         if progress is not None:
             progress(min(size, len(tasks) - start))
     return outcomes
 
 
 def _gather(table: Tensor, lengths: Tensor | None, origin: Tensor | None, rows: Tensor) -> Tensor:
-    flat = rows.reshape(-1).to(table.device)
+    flat = rows.reshape(-1)
     picked = table.index_select(0, flat).to(torch.promote_types(table.dtype, torch.float32))
     if origin is not None:
         picked -= origin

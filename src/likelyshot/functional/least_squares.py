@@ -23,7 +23,7 @@ def ridge_weights(x: Tensor, y: Tensor, penalty: float) -> Tensor:
     y = y.expand(*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), *y.shape[-2:])
     unit = penalty * torch.eye(min(rows, dim), dtype=x.dtype, device=x.device)
     if rows <= dim:
-        weights: Tensor = x.mT @ torch.linalg.solve(x @ x.mT + unit, y)
+        weights: Tensor = x.mT @ torch.linalg.solve_ex(x @ x.mT + unit, y).result
     else:
-        weights = torch.linalg.solve(x.mT @ x + unit, x.mT @ y)
+        weights = torch.linalg.solve_ex(x.mT @ x + unit, x.mT @ y).result
     return weights

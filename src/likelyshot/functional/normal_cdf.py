@@ -93,10 +93,9 @@ def normal_log_cdf(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
         return torch.special.log_ndtr(squarable[..., 0]), torch.special.log_ndtr(-squarable[..., 0])
     log_lower = torch.where(upper < 0.5, torch.log1p(-upper), torch.log(lower))
     log_upper = torch.where(upper < 0.5, torch.log(upper), torch.log1p(-lower))
-    below, above = lower < _TINY, upper < _TINY
-    log_lower[below] = math.log(_TINY) + torch.special.log_ndtr(squarable[below].amin(-1))
-    log_upper[above] = math.log(_TINY) + torch.special.log_ndtr(-squarable[above].amin(-1))
-    return log_lower, log_upper
+    least = squarable.amin(-1)
+    far = math.log(_TINY) + torch.special.log_ndtr(torch.stack([least, -least]))
+    return torch.where(lower < _TINY, far[0], log_lower), torch.where(upper < _TINY, far[1], log_upper)
 
 
 def normal_cdf(z: Tensor, correlation: Tensor) -> Tensor:

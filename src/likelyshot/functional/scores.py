@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
+from likelyshot.functional.host import inputs_are_checked
 
 NOT_FINITE = (
     "expected finite features, but got NaN or infinity: check the encoder or the file that they come from "
@@ -25,6 +26,8 @@ def l2_normalise(x: Tensor) -> Tensor:
             [0.6000, 0.8000]])
     """
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    if inputs_are_checked():
+        return x / torch.where(length > 0, length, 1)
     if length.numel() and float(length.detach().amin()) > 1e-15 and float(length.detach().amax()) < 1e15:
         return x / length
     if not bool(x.detach().isfinite().all()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -108,11 +110,7 @@ def scaled_gram(samples: Tensor, gram: Tensor, base_within: Tensor, clip: float)
     dim = samples.shape[-1]
     how = "likelyshot.functional.covariance.within_class_covariance"
     check_shape("base_within", base_within, (dim, dim), f"make it from base features of the same encoder with {how}")
-    squares = CLASS_SIZE * base_within.to(samples)
-    squares.diagonal().add_(RIDGE)
-    lower, failed = torch.linalg.cholesky_ex(squares)
-    if failed:
-        raise InputError(f"expected base_within to be positive semi-definite, and it is not: make it with {how}")
+    lower = _base_factor(base_within, base_within._version, how).to(samples)
     energy, axes = torch.linalg.eigh(gram)  # U = X' V energy^-1/2, of the directions that are there
     present = energy > RANK_TOLERANCE * energy[..., -1:]
     length = torch.where(present, energy, 0).sqrt().unsqueeze(-2)
@@ -124,3 +122,15 @@ def scaled_gram(samples: Tensor, gram: Tensor, base_within: Tensor, clip: float)
     scaled = (axes * length) @ principal * inverse_spread.clamp(0, clip**2).sqrt().unsqueeze(-2)
     products: Tensor = scaled @ scaled.transpose(-1, -2)
     return products
+
+
+@functools.lru_cache(maxsize=2)
+def _base_factor(base_within: Tensor, version: int, how: str) -> Tensor:
+    """Give L with L L' = S; `version` is that of the tensor, which may change in place."""
+    squares = CLASS_SIZE * base_within.double()
+    squares.diagonal().add_(RIDGE)
+    factor = torch.linalg.cholesky_ex(squares)
+    if factor.info:
+        raise InputError(f"expected base_within to be positive semi-definite, and it is not: make it with {how}")
+    lower: Tensor = factor.L
+    return lower

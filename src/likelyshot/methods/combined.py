@@ -123,11 +123,11 @@ def check_calibration(calibration: Any) -> None:
 def _tails(columns: Tensor, gaussian: Gaussian) -> tuple[Tensor, Tensor]:
     """Log F and log(1 - F) of the Gaussian over its independent columns."""
     kept = list(gaussian.independent)
-    mean = torch.tensor(gaussian.mean, dtype=columns.dtype, device=columns.device)[kept]
-    covariance = torch.tensor(gaussian.covariance, dtype=columns.dtype, device=columns.device)[kept][:, kept]
+    mean = torch.tensor(gaussian.mean, dtype=columns.dtype)[kept]  # on the host, which asks the matrix for its values
+    covariance = torch.tensor(gaussian.covariance, dtype=columns.dtype)[kept][:, kept]
     deviation = covariance.diagonal().sqrt()
     correlation = covariance / (deviation.unsqueeze(-1) * deviation)
-    return normal_log_cdf((columns[..., kept] - mean) / deviation, correlation)
+    return normal_log_cdf((columns[..., kept] - mean.to(columns)) / deviation.to(columns), correlation)
 
 
 def _youden(log_tp: Tensor, log_fn: Tensor, log_tn: Tensor, log_fp: Tensor) -> Tensor:

@@ -36,6 +36,9 @@ class Facts:
         runs: Runs with held-out examples that `likelyshot.confidence` allows, unless the method has a closed form.
         quick: Whether `likelyshot reproduce` shows it without --full.
         slow: Whether two cores solve fewer than 100 tasks per second: `reproduce --full` then takes fewer tasks.
+        memory: Bytes that it allocates at its peak, as a multiple of those of the features, at least as many as
+            `memory` in benchmarks/syncs.py measures. It sizes chunks on accelerators.
+        double: Whether it computes in double precision, which some devices do not have.
         variants: Further rows of `reproduce --full`, by name.
     """
 
@@ -49,6 +52,8 @@ class Facts:
     runs: int = 3
     quick: bool = False
     slow: bool = False
+    memory: float = 5.0
+    double: bool = False
     variants: Mapping[str, Variant] = field(default_factory=dict)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from likelyshot.functional import host
 from likelyshot.functional.checks import check_count, check_non_negative, check_shape, prepare
 from likelyshot.functional.gram import join, squared_distances_to_means
 from likelyshot.functional.neighbours import nearest_neighbours
@@ -301,7 +302,7 @@ def _fit(
 ) -> Fit:
     """Go through the rounds."""
     support, query = prepare(support, labels, query, n_ways, normalise)
-    shares = class_shares(marginals, n_ways).to(query.device)
+    shares = class_shares(marginals, n_ways).to(query)
     estimated = isinstance(marginals, str) and marginals == "estimated"
     s, alone = support.shape[-2], iterations == 0
     samples, r = join(support, labels, query[..., :0, :] if alone else query, n_ways)  # (..., n, d), (..., k, n)
@@ -357,7 +358,7 @@ def _fit(
                 z = z + prior
             z = z.log_softmax(-2)
         else:
-            log_p, potentials = sinkhorn(z.double(), shares, potentials)
+            log_p, potentials = sinkhorn(host.widest(z), shares, potentials, settle=step == iterations)
             z, prior = log_p.to(z.dtype), potentials.to(z.dtype).unsqueeze(-1)
         p = z.exp()
         r, v = torch.cat([known, p], -1), p * torch.sigmoid(sharpness * (constants.background - nearest))

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from likelyshot.functional import host
 from likelyshot.functional.checks import (
     check_count,
     check_fraction,
@@ -90,10 +91,10 @@ def class_sums(query: Tensor, rates: Tensor, assigned: Tensor, weighted: Tensor 
     weighted.mul_(query).exp2_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q)
     torch.addcmul(query, query, weighted, value=-1, out=weighted)  # Phi_q f_q
     member = assigned.unsqueeze(-2) == torch.arange(ways, device=query.device).unsqueeze(-1)  # (..., k, q)
-    if query.is_cpu:  # half the time of a product; a GPU would add in any order
-        total = torch.zeros_like(exponents).index_add_(0, row, weighted.view(-1, dim)).view(*leading, ways, dim)
-    else:
+    if host.on_accelerator(query):  # which would add in any order
         total = member.to(query.dtype) @ weighted
+    else:  # half the time of a product
+        total = torch.zeros_like(exponents).index_add_(0, row, weighted.view(-1, dim)).view(*leading, ways, dim)
     return total, member.sum(-1, keepdim=True)
 
 

@@ -95,7 +95,9 @@ def protolp(
         if step > 0:
             p = _propagate(z, known.sum(-1), gamma).transpose(-1, -2) @ z
             if not estimated:
-                log_p, potentials_p = sinkhorn(p.clamp_min(tiny).log(), shares, potentials_p, tolerance=tolerance)
+                log_p, potentials_p = sinkhorn(
+                    p.clamp_min(tiny).log(), shares, potentials_p, tolerance=tolerance, settle=False
+                )
                 p = log_p.exp()
             weights = move_to_means(weights, known, torch.lerp(z, p, beta), eta)
         logits = -lam * squared_distances_to_means(gram, weights)[..., known.shape[-1] :]
@@ -104,7 +106,7 @@ def protolp(
             z = log_z.exp()
             shares = estimate_shares(z)
         else:
-            log_z, potentials = sinkhorn(logits, shares, potentials, tolerance=tolerance)
+            log_z, potentials = sinkhorn(logits, shares, potentials, tolerance=tolerance, settle=step == iterations)
             z = log_z.exp()
     return log_z.transpose(-1, -2).to(query.dtype)
 
@@ -126,5 +128,5 @@ def _propagate(z: Tensor, count: Tensor, gamma: float) -> Tensor:
     eye = torch.eye(z.shape[-2], dtype=z.dtype, device=z.device)
     laplacian = eye - graph / degrees.clamp_min(torch.finfo(z.dtype).tiny)
     given = own + OWN * eye
-    spread: Tensor = torch.linalg.solve(given + gamma * laplacian, given)
+    spread: Tensor = torch.linalg.solve_ex(given + gamma * laplacian, given).result
     return spread

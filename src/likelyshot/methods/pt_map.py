@@ -78,6 +78,6 @@ def pt_map(
             p = log_p.exp()
             shares = estimate_shares(p)
         else:
-            log_p, potentials = sinkhorn(logits, shares, potentials, tolerance=tolerance)
+            log_p, potentials = sinkhorn(logits, shares, potentials, tolerance=tolerance, settle=step == iterations)
             p = log_p.exp()
     return log_p.transpose(-1, -2).to(query.dtype)

@@ -64,5 +64,5 @@ def tpn(
     root = degree.rsqrt()
     spread = root.unsqueeze(-1) * ties * root.unsqueeze(-2)
     unit = torch.eye(x.shape[-2], dtype=x.dtype, device=x.device)
-    reached: Tensor = torch.linalg.solve(unit - alpha * spread, known.mT)[..., support.shape[-2] :, :]
+    reached: Tensor = torch.linalg.solve_ex(unit - alpha * spread, known.mT).result[..., support.shape[-2] :, :]
     return (reached.clamp_min(0) + FLOOR).log()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 
 import torch
@@ -52,7 +53,7 @@ def versa(
     mean, order = mean.sort(-1, descending=True)
     noise = normals(n_ways).to(mean)  # (n, k)
     sampled = mean.unsqueeze(-2) + deviation.gather(-1, order).unsqueeze(-2) * noise
-    scores: Tensor = sampled.log_softmax(-1).logsumexp(-2) - torch.tensor(float(len(noise))).log()
+    scores: Tensor = sampled.log_softmax(-1).logsumexp(-2) - math.log(len(noise))
     return scores.gather(-1, order.argsort(-1))
 
 
