@@ -230,7 +230,7 @@ def test_a_value_that_has_no_meaning_is_refused_for_every_parameter(name):
     support, labels, query = draw(15, dtype=torch.float32)
     for key, default in (parameters_of(METHODS[name]) | {"n_ways": WAYS}).items():
         numbers = isinstance(default, int | float) and not isinstance(default, bool)
-        assert numbers or key in ("alpha", "normalise", "marginals", "rectified", "rule", "t_vb"), (
+        assert numbers or key in ("alpha", "lambda_max", "normalise", "marginals", "rectified", "rule", "t_vb"), (
             "a parameter of a new kind"
         )
         for value in NONSENSE:
