@@ -1,7 +1,7 @@
 """Simulate labelling: accuracy over the number of clicks, for several ways to choose what is labelled next.
 
 python -m tools.labelling [NAME=FEATURES[:SPLIT] ...] [--method NAME] [--rounds 12] [--seeds 5] [--figure FILE.svg]
-python -m tools.labelling --time [--items 10000]
+python -m tools.labelling --time [--items 10000] [--repeats 3]
 
 An oracle answers. Every pile has classes of very different sizes. All ways begin with one label per class, and each
 round spends as many clicks as there are classes:
@@ -218,24 +218,31 @@ def discover(name: str, features: Features, options: argparse.Namespace) -> None
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Print how long a round takes on a large pile."""
+    """Print how long the first screen and a round take on a large pile."""
     chance = np.random.default_rng(0)
-    centres = chance.exponential(1.0, (options.classes, 1280)).astype(np.float32)
+    centres = chance.standard_exponential((options.classes, 1280), dtype=np.float32)
     truth = chance.integers(0, options.classes, options.items)
-    vectors = (centres[truth] * chance.exponential(1.0, (options.items, 1280))).astype(np.float32)
+    vectors = np.empty((options.items, 1280), np.float32)
+    for part_of in np.array_split(np.arange(options.items), max(1, options.items // 1000)):
+        vectors[part_of] = centres[truth[part_of]] * chance.standard_exponential((len(part_of), 1280), dtype=np.float32)
+    began, used = time.perf_counter(), time.process_time()
+    selection.varied(vectors, 24)
+    took, cpu_took = time.perf_counter() - began, time.process_time() - used
+    size = f"{options.items:,} items of 1,280 numbers, {options.classes} classes"
+    print(f"{size}: first screen chosen in {took:.2f} s, {cpu_took:.2f} s of one core", flush=True)
     for each in (1, 5):
         rows = [row for k in range(options.classes) for row in np.flatnonzero(truth == k)[:each].tolist()]
         known = Known(vectors[rows], [str(truth[row]) for row in rows], [""] * len(rows), rows, {})
         left = np.setdiff1d(np.arange(len(vectors)), rows)
         seconds, cpu = [], []
-        for _ in range(3):
+        for _ in range(options.repeats):
             began, used = time.perf_counter(), time.process_time()
             found = learn(vectors, left, known, method=options.method)
             selection.next_screen(vectors, left, found.answers, [each] * options.classes)
             seconds.append(time.perf_counter() - began)
             cpu.append(time.process_time() - used)
-        what = f"{options.items:,} items of 1,280 numbers, {options.classes} classes, {each} labels per class"
-        print(f"{what}: {found.method}, {min(seconds):.2f} s a round, {min(cpu):.2f} s of one core (best of 3)")
+        best = f"{min(seconds):.2f} s a round, {min(cpu):.2f} s of one core (best of {options.repeats})"
+        print(f"{size}, {each} labels per class: {found.method}, {best}", flush=True)
 
 
 def draw(results: dict[str, dict[str, NDArray[np.float64]]], path: Path, method: str) -> None:
@@ -275,6 +282,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first pile")
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--repeats", type=int, default=3, help="of a round that is timed")
     options = parser.parse_args()
     if options.time:
         measure(options)
