@@ -119,6 +119,11 @@ def test_extraction_has_the_same_vectors(tmp_path, driver, monkeypatch):
     assert torch.equal(one.vectors, other.vectors)
     assert (one.digest, list(one.paths)) == (other.digest, list(other.paths))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "one.safetensors", "other.safetensors"]
+    (tmp_path / "images" / "class 0" / "broken.png").write_bytes(b"no")
+    classify(tmp_path / "images", tmp_path / "images", **settings).save(tmp_path / "one.csv")
+    with on_ray():
+        classify(tmp_path / "images", tmp_path / "images", **settings).save(tmp_path / "other.csv")
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "other.csv").read_bytes()
 
 
 def _square(folder, number):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from likelyshot.data.datasets import ImageSet
@@ -25,7 +27,7 @@ from likelyshot.data.files import (
     write_document,
 )
 from likelyshot.data.items import Item, PackedNames, Problem
-from likelyshot.encoders.embed import embed
+from likelyshot.encoders.embed import Embedded, Rows, embed
 from likelyshot.encoders.pretrained import Embedder, open_encoder
 from likelyshot.errors import InputError
 from likelyshot.machine import Progress
@@ -133,6 +135,43 @@ def extract_blocks(
     return len(missing), len(mine) - len(missing)
 
 
+def embed_on_cluster(items: Sequence[Item], encoder: Embedder, progress: Progress | None = None) -> Embedded:
+    """Do what `embed` does on the cluster that `likelyshot.workers.on_ray` has joined, if it can open the encoder.
+
+    Args:
+        items: Images or texts; workers read the files themselves.
+        encoder: One that workers can open by its name, or else everything is embedded here.
+        progress: Called with the number of items done since the last call.
+    """
+    try:
+        same = open_encoder(encoder.name).digest == encoder.digest
+    except InputError:  # a function of the user's own
+        same = False
+    if not same:
+        return embed(items, encoder, cache=None, progress=progress)
+    size = encoder.batch_size * max(1, BLOCK // encoder.batch_size)
+    rows = Rows(len(items), encoder.dim, Path(tempfile.gettempdir()))
+    kept: list[NDArray[np.int64]] = []
+    problems: list[Problem] = []
+    digests: list[str] = []
+    encoded = 0
+    groups = (list(items[start : start + size]) for start in range(0, len(items), size))
+    for number, found in enumerate(map_blocks(_embed_items, (encoder.name, encoder.digest), groups)):
+        rows.write(len(digests), np.asarray(found.vectors[:]))
+        kept.append(found.kept + number * size)
+        problems += found.problems
+        digests += found.digests
+        encoded += found.encoded
+        if progress is not None:
+            progress(min(size, len(items) - number * size))
+    places = np.concatenate(kept) if kept else np.empty(0, np.int64)
+    return Embedded(rows.first(len(digests)), places, problems, digests, encoded)
+
+
+def _embed_items(shared: tuple[str, str], items: Sequence[Item]) -> Embedded:
+    return embed(items, _same(*shared), cache=None)
+
+
 class _Block(NamedTuple):
     vectors: np.ndarray[Any, np.dtype[np.float32]]
     kept: np.ndarray[Any, np.dtype[np.int64]]
@@ -153,10 +192,14 @@ def _embed_on_worker(shared: tuple[str, str, Source], names: Sequence[str]) -> _
             f"expected the images at {source.path}, but {socket.gethostname()} has nothing there: put them on a disk "
             "that all machines see under the same path"
         )
+    return _embedded(_same(encoder, digest), source, names, None)
+
+
+def _same(encoder: str, digest: str) -> Embedder:
     opened = _open(encoder)
     if opened.digest != digest:
         raise InputError(f"expected the same encoder {encoder} on every machine, but one differs: install the same")
-    return _embedded(opened, source, names, None)
+    return opened
 
 
 @functools.lru_cache(maxsize=1)

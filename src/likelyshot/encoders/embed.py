@@ -245,37 +245,56 @@ def embed(
     return Embedded(made.in_order(kept, digests), np.array(kept, np.int64), problems, digests, encoded)
 
 
-class _Made:
-    """Vectors as they are made, in memory, or on disk where they would take much of it."""
+class Rows:
+    """Vectors as they are made, in memory, or on disk where they would take much of it.
+
+    Args:
+        count: How many there will be at most.
+        dim: The length of a vector.
+        folder: Where a temporary file may be.
+    """
 
     def __init__(self, count: int, dim: int, folder: Path) -> None:
         self._scratch = Scratch(folder, dim) if 4 * count * dim > IN_MEMORY else None
         self._array = np.empty((count if self._scratch is None else 0, dim), np.float32)
+
+    def write(self, place: int, vectors: NDArray[np.float32]) -> None:
+        """Keep vectors (n, d) from a place on."""
+        if self._scratch is None:
+            self._array[place : place + len(vectors)] = vectors
+        else:
+            self._scratch.write(place, vectors)
+
+    def read(self, place: int) -> NDArray[np.float32]:
+        """Give the vector of a place, (1, d)."""
+        return self._array[place : place + 1].copy() if self._scratch is None else self._scratch.read(place)[None]
+
+    def first(self, count: int) -> NDArray[np.float32] | Shards:
+        """Give the first vectors."""
+        return self._array[:count] if self._scratch is None else self._scratch.rows(count)
+
+
+class _Made:
+    """Vectors of contents, each made once, at the place of an item."""
+
+    def __init__(self, count: int, dim: int, folder: Path) -> None:
+        self._rows = Rows(count, dim, folder)
         self._places: dict[str, int] = {}  # of every content
 
     def put(self, digest: str, place: int, vector: Vector) -> None:
         """Keep the vector of a content at the place of an item that has it."""
         self._places[digest] = place
-        self._write(place, vector)
-
-    def _write(self, place: int, vector: Vector) -> None:
-        if self._scratch is None:
-            self._array[place] = vector
-        else:
-            self._scratch.write(place, vector)
-
-    def _read(self, place: int) -> Vector:
-        return self._array[place].copy() if self._scratch is None else self._scratch.read(place)
+        self._rows.write(place, vector[None])
 
     def in_order(self, kept: Sequence[int], digests: Sequence[str]) -> NDArray[np.float32] | Shards:
         """Close the gaps of items that have no vector, and copy the vectors of contents that occur twice."""
         for row, (place, digest) in enumerate(zip(kept, digests, strict=True)):
             found = self._places[digest]
             if found != row:
-                self._write(row, self._read(found))
+                self._rows.write(row, self._rows.read(found))
             if found == place:  # rows only move towards the beginning, so later copies find it there
                 self._places[digest] = row
-        return self._array[: len(kept)] if self._scratch is None else self._scratch.rows(len(kept))
+        return self._rows.first(len(kept))
 
 
 def _scratch_folder(cache: Cache) -> Path:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from likelyshot.data.items import Item, Problem
 from likelyshot.data.shards import Shards
+from likelyshot.encoders.blocks import embed_on_cluster
 from likelyshot.encoders.embed import Cache, embed
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
@@ -81,7 +82,11 @@ def gather(
     if vectors is None:
         if encoder is None:
             raise InputError(f"expected an encoder for {what}, but got none: name one (--encoder NAME)")
-        embedded = embed(items, encoder, cache=cache, progress=begin(stage, f"embedding {what}", len(items)))
+        progress = begin(stage, f"embedding {what}", len(items))
+        if cluster() is None:
+            embedded = embed(items, encoder, cache=cache, progress=progress)
+        else:
+            embedded = embed_on_cluster(items, encoder, progress)
         vectors, digests = embedded.vectors, embedded.digests
         items = items if len(embedded.kept) == len(items) else [items[place] for place in embedded.kept.tolist()]
         problems += embedded.problems
