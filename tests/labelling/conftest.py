@@ -87,3 +87,15 @@ def serve(desk_of):
     yield start
     for server in servers:
         server.stop()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A client of one page for all tests of a module that change nothing."""
+    place = tmp_path_factory.mktemp("shared")
+    paint_pile(place / "pile")
+    opened = label(place / "pile", encoder=ENCODER, cache=None, output=place / "labels.csv", page=False)
+    server = Server(opened.desk)
+    server.start()
+    yield Client(server)
+    server.stop()

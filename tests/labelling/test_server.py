@@ -19,8 +19,8 @@ from painted import paint
 NASTY = "<img src=x onerror=alert(1)>.png"
 
 
-def test_the_page_and_its_files_come_from_the_package(serve, place):
-    client = serve(place / "pile")
+def test_the_page_and_its_files_come_from_the_package(shared):
+    client = shared
     for path, kind, part in (
         ("", "text/html", b"<!DOCTYPE html>"),
         ("page/page.js", "text/javascript", b"addEventListener"),
@@ -35,8 +35,8 @@ def test_the_page_and_its_files_come_from_the_package(serve, place):
     assert client.send(path="page/server.py")[0] == 404
 
 
-def test_every_answer_carries_the_policy(serve, place):
-    client = serve(place / "pile")
+def test_every_answer_carries_the_policy(shared):
+    client = shared
     for found in (
         client.send(),
         client.send(token="wrong"),
@@ -54,8 +54,8 @@ def test_every_answer_carries_the_policy(serve, place):
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "x" * 32, "%00", "..", "tökén".encode().hex()])
-def test_without_the_token_nothing_is_answered(serve, place, token):
-    client = serve(place / "pile")
+def test_without_the_token_nothing_is_answered(shared, token):
+    client = shared
     for path in ("", "state", "screen", "picture/0/small", "page/page.js"):
         status, _, data = client.send(path=path, token=token)
         assert status == 403
@@ -76,16 +76,16 @@ def test_tokens_are_long_and_differ(serve, place, tmp_path):
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "0.0.0.0:{port}", "", None]
 )
-def test_names_of_other_sites_that_lead_here_are_refused(serve, place, host):
-    client = serve(place / "pile")
+def test_names_of_other_sites_that_lead_here_are_refused(shared, host):
+    client = shared
     given = None if host is None else host.format(port=client.server.port)
     status, _, data = client.send(path="state", headers={"Host": given})
     assert status in (400, 403)
     assert b"classes" not in data
 
 
-def test_localhost_is_the_same_machine(serve, place):
-    client = serve(place / "pile")
+def test_localhost_is_the_same_machine(shared):
+    client = shared
     assert client.send(headers={"Host": f"localhost:{client.server.port}"})[0] == 200
 
 
@@ -114,9 +114,10 @@ def test_forms_and_scripts_of_other_sites_change_nothing(serve, place, headers):
     assert client.server.desk.labels.classes == ["evil"]
 
 
-def test_no_path_leads_out_of_the_pile(serve, place):
+def test_no_path_leads_out_of_the_pile(shared):
+    place = shared.server.desk.folder
     (place / "secret.png").write_bytes((place / "pile" / "red 0.png").read_bytes())
-    client = serve(place / "pile")
+    client = shared
     token = client.server.token
     tried = [
         "picture/../../secret.png",
@@ -226,8 +227,8 @@ def test_hostile_names_are_text_in_the_answers(serve, tmp_path):
         b"\xff\xfe",
     ],
 )
-def test_requests_without_meaning_change_nothing(serve, place, body):
-    client = serve(place / "pile")
+def test_requests_without_meaning_change_nothing(shared, body):
+    client = shared
     status, _, data = client.send("POST", "act", body)
     assert status == 400
     assert json.loads(data)["error"]
@@ -235,8 +236,8 @@ def test_requests_without_meaning_change_nothing(serve, place, body):
 
 
 @pytest.mark.parametrize("path", ["state?items=x", "state?items=-1", "browse?start=a", "browse?count=1e9"])
-def test_queries_without_meaning_are_refused(serve, place, path):
-    assert serve(place / "pile").send(path=path)[0] == 400
+def test_queries_without_meaning_are_refused(shared, path):
+    assert shared.send(path=path)[0] == 400
 
 
 def test_a_full_disk_is_a_sentence(serve, place, monkeypatch):
@@ -255,8 +256,8 @@ def test_a_full_disk_is_a_sentence(serve, place, monkeypatch):
     assert (status, answer["labelled"]) == (200, 1)
 
 
-def test_only_the_loopback_address_listens(serve, place):
-    client = serve(place / "pile")
+def test_only_the_loopback_address_listens(shared):
+    client = shared
     assert client.server._socket.getsockname()[0] == "127.0.0.1"
     assert server_module.HOST == "127.0.0.1"
     with socket.socket() as other, pytest.raises(OSError, match="refused"):
