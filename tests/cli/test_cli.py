@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from likelyshot import Calibration, Result, calibrate, sample_tasks
@@ -299,6 +300,21 @@ def test_explore_writes_a_page_and_figures(run, file, tmp_path):
     assert json.loads(out)["about"]["images"] == 320
     assert "likelyshot explore" in page.read_text()
     assert {path.suffix for path in figures.iterdir()} == {".svg", ".pdf", ".png"}
+
+
+def test_explore_shows_a_folder_of_images_on_a_map(run, tmp_path):
+    for name, shade in (("dark", 40), ("light", 210)):
+        for i in range(3):
+            (tmp_path / "photos" / name).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (40, 40), (shade, shade, 20 * i)).save(tmp_path / "photos" / name / f"{i}.png")
+    options = ["--encoder", "conv4_cifar_fs", "--tasks", "5", "-o"]
+    run("explore", str(tmp_path / "photos"), *options, str(tmp_path / "classes.html"))
+    run("explore", str(tmp_path / "photos" / "dark"), *options, str(tmp_path / "pile.html"))
+    for page, name, sections in (("classes", "photos/light/2.png", 5), ("pile", "dark/2.png", 1)):
+        text = (tmp_path / f"{page}.html").read_text()
+        assert name in text
+        assert text.count("data:image/jpeg") == 6 if page == "classes" else 3
+        assert text.count('<section id="section-') == sections
 
 
 def test_explore_refuses_before_it_writes(run, file, features, tmp_path):

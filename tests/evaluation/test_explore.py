@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from likelyshot import Balanced, Features, evaluate, sample_tasks
 from likelyshot.errors import InputError
-from likelyshot.evaluation.explore import LEAST_POSITIVE, explore, explore_work
+from likelyshot.evaluation.explore import LEAST_POSITIVE, explore, explore_work, image_map
 from likelyshot.evaluation.separation import separation
 from likelyshot.functional.scores import l2_normalise
 from likelyshot.methods import METHODS
@@ -300,3 +300,28 @@ def test_vectors_of_zeros_only_among_others_are_borne(sparse):
     vectors = sparse.vectors.clone()
     vectors[3] = 0
     json.dumps(explore(Features(vectors, sparse.labels, sparse.classes, {}), tasks=20), allow_nan=False)
+
+
+def test_similar_images_are_near_each_other_on_the_map():
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.rand(3, 20, generator=generator)
+    labels = torch.arange(3).repeat(20)
+    vectors = centres[labels] + 0.02 * torch.randn(60, 20, generator=generator)  # signed ones too
+    features = Features.from_arrays(
+        vectors, labels, classes=["a", "b", "c", "none"], paths=[f"{i}.png" for i in range(60)]
+    )
+    layout = image_map(features)
+    places = torch.tensor([layout["x"], layout["y"]]).T.double()
+    nearest = torch.cdist(places, places).fill_diagonal_(torch.inf).argmin(1)
+    assert torch.equal(labels[nearest], labels)
+    assert layout["classes"] == ["a", "b", "c"]
+    assert layout["names"][:2] == ["0.png", "1.png"]
+    assert image_map(features) == layout
+
+
+@pytest.mark.parametrize(("rows", "dim"), [(1, 3), (2, 1), (6, 1), (1_200, 2)])
+def test_maps_of_few_many_or_equal_images(rows, dim):
+    for vectors in (torch.ones(rows, dim), torch.rand(rows, dim, generator=torch.Generator().manual_seed(0))):
+        layout = image_map(Features.from_arrays(vectors, ["x"] * rows))
+        assert len(layout["names"]) == min(rows, 1_000)
+        assert np.isfinite([layout["x"], layout["y"]]).all()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from likelyshot.cli.shared import (
-    FeaturesArgument,
+    KINDS,
     JsonOption,
     LabelsOption,
     NormaliseOption,
@@ -24,9 +27,18 @@ from likelyshot.cli.shared import (
 )
 from likelyshot.errors import InputError
 
+if TYPE_CHECKING:
+    from likelyshot.data.features import Features
+
 
 def explore(
-    features: FeaturesArgument = None,
+    features: Annotated[
+        Path | None,
+        typer.Argument(
+            help=f"{KINDS}. Or a folder of images, with class folders or without. Default: the packaged features.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("results/explore.html"),
     figures: Annotated[
         Path | None, typer.Option(help="Folder for all figures, as SVG, PDF and PNG.", show_default=False)
@@ -46,17 +58,18 @@ def explore(
     ] = None,
     normalise: NormaliseOption = True,
     rectify: RectifyOption = False,
+    encoder: Annotated[str, typer.Option(help="Encoder of a folder of images.")] = "efficientnet_lite0",
     as_json: JsonOption = False,
 ) -> None:
-    """Write a page about features: are they exponential, do classes differ, and how well do the metrics separate them?
+    """Write a page about images or their features: a map of them, how they are distributed, how well metrics separate.
 
-    The page is one HTML file that works offline. It shows the histogram of any feature and class with its exponential
-    fit, which of six families fits best, how the rates differ between classes, and the scores within and between
-    classes.
+    The page is one HTML file that works offline. A map shows which images look alike, with a picture for each of them.
+    With several classes, the page also shows the histogram of any feature and class with its exponential fit, which of
+    six families fits best, how the rates differ between classes, and the scores within and between classes.
 
     For example:
 
-        likelyshot explore
+        likelyshot explore photos/ -o photos.html
 
         likelyshot explore F.safetensors --split val -o f.html --figures figures
     """
@@ -64,34 +77,74 @@ def explore(
         from likelyshot.data.files import output_folder
         from likelyshot.data.packaged import PACKAGED
         from likelyshot.evaluation.explore import explore as run
-        from likelyshot.evaluation.explore import explore_work
+        from likelyshot.evaluation.explore import explore_map, explore_work
         from likelyshot.evaluation.run import read_features
+        from likelyshot.own_data.piles.pile import locate
         from likelyshot.report.explore_page import write_explore_figures, write_explore_page
 
-        chosen = read_features(features or PACKAGED, split=split, labels=labels, rectify=rectify)
         if output.is_dir():
             raise InputError(f"expected an HTML file, but {output} is a folder: use -o {output}/explore.html")
         output_folder(output.parent, make=False)
         if figures is not None:
             output_folder(figures, make=False)
-        progress, say = start(explore_work(chosen, tasks))
-        say("fits and scores")
-        data = run(
-            chosen,
-            tasks=tasks,
-            ways=ways,
-            shots=shots,
-            seed=seed,
-            lambda_max=lambda_max,
-            normalise=normalise,
-            progress=progress,
-        )
-        say("page")
+        file, folders = features or PACKAGED, [Path.cwd()]
+        if file.is_dir() or file.suffix.lower() == ".zip":
+            chosen = _embedded(file, encoder, split, start)
+            folders.insert(0, file.resolve().parent)
+            ways = min(ways, len(set(chosen.labels.tolist())))
+            rectify = bool((chosen.vectors < 0).any())
+        else:
+            chosen = read_features(file, split=split, labels=labels)
+            folders.insert(0, file.resolve().parent)
+        if len(sizes := chosen.counts[chosen.counts > 0]) < 2 or int(sizes.min()) <= shots:
+            data = explore_map(chosen, seed=seed)
+        else:
+            progress, say = start(explore_work(chosen, tasks))
+            say("fits and scores")
+            data = run(
+                chosen.rectified() if rectify else chosen,
+                tasks=tasks,
+                ways=ways,
+                shots=shots,
+                seed=seed,
+                lambda_max=lambda_max,
+                normalise=normalise,
+                progress=progress,
+            )
+        found = [locate(name, folders) if chosen.paths is not None else "" for name in data["map"]["names"]]
+        pictures = [place if isinstance(place, Path) else None for place in found]
         output_folder(output.parent)
-        page = write_explore_page(output, data, command=shlex.join(["likelyshot", *sys.argv[1:]]))
-        drawn = write_explore_figures(output_folder(figures), data) if figures is not None else []
+        page = write_explore_page(output, data, command=shlex.join(["likelyshot", *sys.argv[1:]]), pictures=pictures)
+        drawn = []
+        if figures is not None and "families" in data:
+            drawn = write_explore_figures(output_folder(figures), data)
+    if "families" not in data:
+        few = f"fewer than two classes with more than {shots} image{'s' if shots > 1 else ''} each"
+        screen.print(f"The page has the map only, since there are {few}.", soft_wrap=True)
     screen.print(f"Open {page} in a browser.", soft_wrap=True)
     if drawn:
         screen.print(f"Wrote {len(drawn)} figures to {figures}.", soft_wrap=True)
     if as_json:
         print_json(data)
+
+
+def _embedded(folder: Path, encoder: str, split: str | None, start: Any) -> Features:
+    """Compute the features of a folder of images, without those that cannot be read; vectors are cached."""
+    from likelyshot.encoders.extract import extract
+
+    def begin(total: int) -> Callable[[int], None]:
+        progress, say = start(total)
+        say("images")
+        done: Callable[[int], None] = progress
+        return done
+
+    with tempfile.TemporaryDirectory() as place:
+        features, _ = extract(
+            folder,
+            Path(place) / "features.safetensors",
+            encoder=encoder,
+            split=split,
+            skip_unreadable=True,
+            start=begin,
+        )
+    return replace(features, source={**features.source, "file": folder.resolve().name})

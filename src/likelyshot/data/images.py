@@ -211,3 +211,12 @@ def _bytes(values: NDArray[np.float64]) -> NDArray[np.uint8]:
     if low < 0 or high > 255 or 0 < high <= 1:
         finite = (finite - low) * (255 / ((high - low) or 1.0))
     return np.rint(finite).astype(np.uint8)
+
+
+def small_jpeg(path: Path, name: str, side: int, quality: int = 75) -> tuple[bytes, int, int]:
+    """Make a small JPEG of an image: its bytes, width and height, of which the larger is at most `side` pixels."""
+    image = read_image(path, name, side=side // 2)
+    image.thumbnail((side, side))
+    packed = io.BytesIO()
+    image.save(packed, "JPEG", quality=quality, optimize=True)
+    return packed.getvalue(), image.width, image.height

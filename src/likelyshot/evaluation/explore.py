@@ -20,12 +20,14 @@ from likelyshot.functional.scores import l2_normalise, rate_bound
 from likelyshot.machine import Progress
 
 Array = NDArray[np.float64]
+Settings = dict[str, Any]
 
 BINS = 40  # of a feature's histogram
 LEAST_POSITIVE = 10  # values that a fit needs
 MOST_PER_CLASS = 5_000  # images, evenly spaced, whose features are fitted
 MOST_QUERIES = 15  # per class of a task
 SHIPPED_BYTES = 1_500_000  # of histograms and rates, about
+MOST_ON_MAP = 1_000  # images of the map, evenly spaced
 HEAT_ROWS, HEAT_COLUMNS = 60, 40  # classes and features of the heat map
 
 RULE = (
@@ -77,7 +79,7 @@ def explore(
     >>> data["classes"], data["families"]["fits"]
     (['class 0', 'class 1', 'class 2'], 12)
     """
-    settings: dict[str, Any] = {"tasks": tasks, "ways": ways, "shots": shots, "seed": seed}
+    settings: Settings = {"tasks": tasks, "ways": ways, "shots": shots, "seed": seed}
     check_lambda_max(lambda_max)
     check_non_negative("mll", features.vectors, who="explore")
     if not features.vectors.any():
@@ -98,20 +100,9 @@ def explore(
     names = [features.classes[label] for label in rows]
     statistic, between = _between_classes(prepared, rows, names, lambda_max)
     chosen = _choose_features(statistic, len(rows), max(map(len, rows.values())))
-    file, split = features.source.get("file", "features"), features.source.get("split", "")
     return {
-        "about": {
-            "title": f"{file} ({split})" if split else file,
-            "file": file,
-            "split": split,
-            "images": len(features),
-            "dim": features.dim,
-            "classes": len(names),
-            "normalised": normalise,
-            "encoder": features.source.get("encoder", ""),
-            "dataset": features.source.get("dataset", ""),
-            "settings": settings,
-        },
+        "about": _about(features, settings, normalise),
+        "map": image_map(features, seed=seed),
         "zeros": _zeros(prepared.vectors),
         "classes": names,
         "features": chosen.tolist(),
@@ -119,6 +110,70 @@ def explore(
         **_within_classes(prepared, rows, chosen, progress),
         "between": between,
         "scores": scores,
+    }
+
+
+def explore_map(features: Features, *, seed: int = 0) -> dict[str, Any]:
+    """Describe features without classes to compare: only what they are, and the map of the images."""
+    return {"about": _about(features, {"seed": seed}, True), "map": image_map(features, seed=seed)}
+
+
+def image_map(features: Features, *, seed: int = 0) -> dict[str, Any]:
+    """Lay images out in the plane so that similar ones are near each other, at most 1,000, evenly spaced.
+
+    t-SNE of the first 50 principal components of the vectors, each of unit length.
+
+    Args:
+        features: Vectors with labels; signed ones are welcome.
+        seed: Random seed of t-SNE.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> features = Features.from_arrays(torch.rand(12, 4, generator=generator), [0, 1] * 6)
+    >>> layout = image_map(features)
+    >>> len(layout["x"]), layout["names"][0]
+    (12, 'row 1')
+    """
+    rows = _evenly(len(features), MOST_ON_MAP)
+    vectors = l2_normalise(features.vectors[rows].to(torch.promote_types(features.vectors.dtype, torch.float32)))
+    vectors = (vectors - vectors.mean(0)).cpu().double()
+    left, spread, _ = torch.linalg.svd(vectors, full_matrices=False)
+    left = left * (left[left.abs().argmax(0), torch.arange(left.shape[1])].sign())  # the same on every machine
+    principal = (left * spread)[:, :50]
+    places = np.zeros((len(rows), 2), np.float32)
+    places[:, : min(2, principal.shape[1])] = principal[:, :2].numpy()
+    if len(rows) > 4 and float(spread[0]) > 1e-3:
+        from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits
+
+        first = places * (1e-4 / places[:, 0].std())
+        tsne = TSNE(perplexity=min(30.0, (len(rows) - 1) / 3), init=first, random_state=seed, max_iter=500)
+        with threadpool_limits(1):  # several threads wait for each other busily, and are slower
+            places = tsne.fit_transform(principal.numpy())
+    names = [features.paths[row] if features.paths is not None else f"row {row + 1}" for row in rows.tolist()]
+    present = sorted(set(features.labels[rows].tolist()))
+    position = {label: place for place, label in enumerate(present)}
+    return {
+        "x": places[:, 0].astype(float).round(3).tolist(),
+        "y": places[:, 1].astype(float).round(3).tolist(),
+        "labels": [position[label] for label in features.labels[rows].tolist()],
+        "names": names,
+        "classes": [features.classes[label] for label in present],
+    }
+
+
+def _about(features: Features, settings: Settings, normalise: bool) -> dict[str, Any]:
+    file, split = features.source.get("file", "features"), features.source.get("split", "")
+    return {
+        "title": f"{file} ({split})" if split else file,
+        "file": file,
+        "split": split,
+        "images": len(features),
+        "dim": features.dim,
+        "classes": len(set(features.labels.tolist())),
+        "normalised": normalise,
+        "encoder": features.source.get("encoder", ""),
+        "dataset": features.source.get("dataset", ""),
+        "settings": settings,
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import shlex
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likelyshot.data.files import write_whole
-from likelyshot.data.images import ImageError, read_image
+from likelyshot.data.images import ImageError, small_jpeg
 from likelyshot.data.items import Item
 from likelyshot.errors import InputError
 from likelyshot.machine import Progress, ordered_map
@@ -276,11 +275,8 @@ def _card(item: Item, side: int) -> Card:
 
 def thumbnail(path: Path, name: str, side: int) -> Picture:
     """Read an image and make a small JPEG of it, whose longer side has at most `side` pixels."""
-    image = read_image(path, name, side=side // 2)
-    image.thumbnail((side, side))
-    packed = io.BytesIO()
-    image.save(packed, "JPEG", quality=QUALITY, optimize=True)
-    return Picture(base64.b64encode(packed.getvalue()).decode(), image.width, image.height)
+    packed, width, height = small_jpeg(path, name, side, QUALITY)
+    return Picture(base64.b64encode(packed).decode(), width, height)
 
 
 def _percent(share: float, digits: int = 1) -> str:

@@ -152,7 +152,7 @@ def score_charts(data: Exploration) -> list[Chart]:
     return [
         Chart(
             "scores",
-            "Scores within and between classes",
+            "Densities of the scores",
             "Densities of the scores of queries for their own class and for other classes, with Gaussian fits (lines): "
             "the less they overlap, the better a metric separates the classes.",
             panels,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Sequence
 from pathlib import Path
 
+from likelyshot.data.images import ImageError, small_jpeg
+from likelyshot.machine import ordered_map
 from likelyshot.methods.binding import titles
 from likelyshot.report.explore_charts import (
     PAPER_AGREEMENT,
@@ -16,18 +20,24 @@ from likelyshot.report.explore_charts import (
     striking,
 )
 from likelyshot.report.figures import write_figures
-from likelyshot.report.html import Histograms, Page, Section, TextTable, write_page
+from likelyshot.report.html import Histograms, ImageMap, Page, Section, TextTable, write_page
+
+FEW_PICTURES = 400  # images whose pictures may be larger
+MAP_BYTES = 6_000_000  # of pictures on a page
 
 
-def write_explore_page(path: str | Path, data: Exploration, *, command: str) -> Path:
+def write_explore_page(
+    path: str | Path, data: Exploration, *, command: str, pictures: Sequence[Path | None] | None = None
+) -> Path:
     """Write the page about features as one HTML file that works offline.
 
     Args:
         path: The HTML file.
-        data: From `explore`.
+        data: From `explore` or `explore_map`.
         command: The command line, for the end of the page.
+        pictures: The image file of every point of the map, or None where there is none.
     """
-    return write_page(path, explore_page(data, command=command))
+    return write_page(path, explore_page(data, command=command, pictures=pictures))
 
 
 def write_explore_figures(folder: str | Path, data: Exploration) -> list[Path]:
@@ -36,8 +46,12 @@ def write_explore_figures(folder: str | Path, data: Exploration) -> list[Path]:
     return write_figures(folder, charts)
 
 
-def explore_page(data: Exploration, *, command: str) -> Page:
-    """Arrange what `explore` found as a page: summary, four sections, settings."""
+def explore_page(data: Exploration, *, command: str, pictures: Sequence[Path | None] | None = None) -> Page:
+    """Arrange what `explore` found as a page: summary, map, four sections, settings; or the map alone."""
+    mapped = _map_section(data, pictures)
+    settings = _settings(data["about"])
+    if "families" not in data:
+        return Page(data["about"]["title"], explore_summary(data), [mapped], settings, command)
     about, families, between, scores = (data[name] for name in ("about", "families", "between", "scores"))
     chosen = {key: data[key] for key in ("classes", "features", "features_of", "histograms", "rates")}
     feature, classes = striking(data)[0]
@@ -48,6 +62,7 @@ def explore_page(data: Exploration, *, command: str) -> Page:
         {**chosen, "start": {"feature": feature, "classes": classes}},
     )
     sections = [
+        mapped,
         Section(
             "One feature, class by class",
             ["The paper's Figures 2 and 3, for these features: choose a feature and the classes to compare."],
@@ -60,6 +75,7 @@ def explore_page(data: Exploration, *, command: str) -> Page:
                 f"out. {families['rule']}"
             ],
             family_charts(data),
+            folded=not families["fits"],
         ),
         Section("How much λ differs between classes", [_between_words(between), between["test"]], [rates_chart(data)]),
         Section(
@@ -72,28 +88,75 @@ def explore_page(data: Exploration, *, command: str) -> Page:
             [*score_charts(data), _score_table(scores)],
         ),
     ]
-    facts = {key: value for key, value in about.items() if key not in ("title", "normalised", "settings")}
-    settings = {key: _words(value) for key, value in {**facts, **about["settings"]}.items()}
     return Page(about["title"], explore_summary(data), sections, settings, command)
 
 
+def _settings(about: Exploration) -> dict[str, str]:
+    facts = {key: value for key, value in about.items() if key not in ("title", "normalised", "settings")}
+    return {key: _words(value) for key, value in {**facts, **about["settings"]}.items()}
+
+
+def _map_section(data: Exploration, pictures: Sequence[Path | None] | None) -> Section:
+    """Show the map, with as many small pictures as fit into a page."""
+    layout, total = data["map"], data["about"]["images"]
+    count = len(layout["names"])
+    files = pictures or [None] * count
+    side = 128 if count <= FEW_PICTURES else 80
+    shown = list(ordered_map(lambda pair: _picture(*pair, side), zip(files, layout["names"], strict=True)))
+    room = MAP_BYTES
+    for place, uri in enumerate(shown):
+        room -= len(uri)
+        shown[place] = uri if room >= 0 else ""
+    some = "all of them" if count == total else f"{count:,} of {total:,}, evenly spaced"
+    hint = "Point at one, tap it, or go through them with the arrow keys, to see "
+    text = (
+        f"Every point is an image ({some}); images that the encoder finds similar are near each other. {hint}"
+        f"{'its picture and name' if any(shown) else 'its name'}. A point among those of another class may have "
+        "a wrong label. Only near neighbours mean something: neither the axes nor far distances do."
+    )
+    caption = "t-SNE of the vectors, each of unit length; one colour per class, which repeat if there are many."
+    return Section("Map of the images", [text], [ImageMap("map", caption, {**layout, "pictures": shown})])
+
+
+def _picture(path: Path | None, name: str, side: int) -> str:
+    if path is None:
+        return ""
+    try:
+        packed, _, _ = small_jpeg(path, name, side, 70)
+    except ImageError:
+        return ""
+    return f"data:image/jpeg;base64,{base64.b64encode(packed).decode()}"
+
+
 def explore_summary(data: Exploration) -> list[str]:
-    """Summarise what was found in five sentences."""
-    about, families, scores = data["about"], data["families"], data["scores"]
+    """Summarise what was found in five sentences, or in one if there is only a map."""
+    about = data["about"]
     source = " of ".join(text for text in (about["encoder"], about["dataset"]) if text)
     where = f"{about['file']}, split {about['split']}" if about["split"] else about["file"]
+    count = "1 class" if about["classes"] == 1 else f"{about['classes']:,} classes"
+    first = (
+        f"{about['images']:,} images of {count}, {about['dim']:,} features each"
+        f"{' (L2-normalised)' if about['normalised'] else ''}, from {where}{f' ({source})' if source else ''}."
+    )
+    if "families" not in data:
+        return [first]
+    families, scores = data["families"], data["scores"]
     shares = dict(zip(families["names"], families["best_by_likelihood"], strict=True))
     best = max(shares, key=lambda name: shares[name])
     exponential = f"the exponential in {percent(shares['exponential'])}" if best != "exponential" else "more than any"
     metrics, known = scores["per_metric"], titles()
     ranked = sorted(metrics, key=lambda name: -metrics[name]["auc_within_query"])
-    return [
-        f"{about['images']:,} images of {about['classes']:,} classes, {about['dim']:,} features each"
-        f"{' (L2-normalised)' if about['normalised'] else ''}, from {where}{f' ({source})' if source else ''}.",
-        f"{percent(data['zeros']['share'])} of the values are exactly zero.",
+    fitted = (
         f"By likelihood the {best} fits best in {percent(shares[best])} of the pairs of a class and a feature, "
         f"{exponential}; in the median pair the exponential is {families['behind']['median']:.2g} nats per image "
-        f"behind the best, and {families['behind']['median_zero_inflated']:.2g} if zeros are modelled separately.",
+        f"behind the best, and {families['behind']['median_zero_inflated']:.2g} if zeros are modelled separately."
+    )
+    if not families["fits"]:
+        fitted = "There are too few images per class to tell which family fits best."
+    return [
+        first,
+        f"{percent(data['zeros']['share'])} of the values are exactly zero.",
+        fitted,
         _between_words(data["between"]),
         "How often a query scores higher for its own class than for another: "
         + ", ".join(f"{known[name]} {percent(metrics[name]['auc_within_query'])}" for name in ranked)

@@ -61,7 +61,7 @@ def report_page(data: Comparison, *, command: str) -> Page:
     if sweeps:
         sections.append(Section("Sweeps", ["Accuracy over a grid of the parameters of a method."], sweeps))
     if settings:
-        sections.append(Section("Configuration", [], configuration_tables(settings)))
+        sections.append(Section("Configuration", [], configuration_tables(settings), folded=True))
     commands = [shlex.join(["likelyshot", *run["command"]]) for run in data["made_by"] if run["command"]]
     lines = "\n".join(dict.fromkeys([*commands, command]))
     return Page(_title(data), report_summary(data), sections, _versions(data), lines)

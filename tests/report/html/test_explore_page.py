@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import expect
 
-from likelyshot.evaluation.explore import explore
+from likelyshot import Features
+from likelyshot.evaluation.explore import explore, explore_map
 from likelyshot.report.explore_charts import feature_chart, rates_chart
 from likelyshot.report.explore_page import explore_page, explore_summary, write_explore_page
 from likelyshot.report.html import render_page
@@ -74,7 +77,7 @@ def test_exponential_winners_are_said_so(exploration):
 def test_a_real_exploration_makes_a_page(features):
     data = explore(features, tasks=20)
     page = explore_page(data, command="likelyshot explore F.npz")
-    assert page.sections[0].title == "One feature, class by class"
+    assert [section.title for section in page.sections[:2]] == ["Map of the images", "One feature, class by class"]
     assert page.settings["tasks"] == "20"
     assert len(render_page(page)) < 3_000_000
     assert feature_chart(data).panels
@@ -119,7 +122,7 @@ def test_it_loads_in_silence_fits_and_hostile_class_names_stay_text(sized, explo
     box = heat.bounding_box()
     heat.hover(position={"x": box["width"] / 2, "y": box["height"] * 1.5 / 20})  # the second of twenty rows
     expect(tab.locator("#rates .hoverlayer")).to_contain_text(hostile[1])
-    assert tab.locator("main img, main script:not([type]), .plot a[href], .plot b, svg a").count() == 0
+    assert tab.locator("main img:not(.card > img), main script:not([type]), .plot a[href], .plot b, svg a").count() == 0
 
 
 def test_the_histogram_is_that_of_the_data(tab, exploration):
@@ -194,7 +197,7 @@ def test_dark_mode_changes_ground_and_plots_at_once(tab):
 def test_the_keyboard_reaches_and_works_every_control(tab):
     tab.evaluate("document.body.tabIndex = -1; document.body.focus()")  # so that the first Tab starts at the top
     reached = []
-    for _ in range(10):
+    for _ in range(16):
         tab.keyboard.press("Tab")
         reached.append(tab.evaluate("document.activeElement.id || document.activeElement.textContent"))
         assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
@@ -225,3 +228,67 @@ def test_a_few_outliers_do_not_take_all_the_colours(exploration):
     heat = rates_chart({**exploration, "between": {**between, "log10_rate": rates}}).panels[0].marks[0]
     assert heat.span[1] < 5
     assert heat.span[0] < heat.span[1]
+
+
+@pytest.fixture
+def mapped(tmp_path, exploration):
+    """An exploration whose map has two pictures, one that cannot be read, and hostile names."""
+    count = len(exploration["map"]["names"])
+    pictures: list[Path | None] = [None] * count
+    for place, colour in ((0, "red"), (1, "blue")):
+        pictures[place] = tmp_path / f"{colour}.png"
+        Image.new("RGB", (300, 200), colour).save(tmp_path / f"{colour}.png")
+    pictures[2] = tmp_path / "broken.png"
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    names = ["<img src=x onerror=alert(1)>", *(f"photos/{i}.png" for i in range(1, count))]
+    data = {**exploration, "map": {**exploration["map"], "names": names}}
+    return data, pictures
+
+
+def test_the_map_shows_the_picture_that_is_pointed_at(mapped, open_page, tmp_path):
+    data, pictures = mapped
+    tab = open_page(write_explore_page(tmp_path / "map.html", data, command="c", pictures=pictures))
+    card = tab.locator(".map .card")
+    expect(card).to_contain_text("<img src=x onerror=alert(1)>")  # as text
+    assert card.locator("img").get_attribute("src").startswith("data:image/jpeg;base64,")
+    first = card.locator("img").get_attribute("src")
+    tab.locator(".map .area").focus()
+    tab.keyboard.press("ArrowRight")
+    expect(card).to_contain_text("photos/1.png")
+    assert card.locator("img").get_attribute("src") != first
+    tab.keyboard.press("ArrowRight")
+    expect(card.locator("img")).to_be_hidden()  # what cannot be read has its name only
+    tab.locator(".map circle").nth(1).hover(force=True)
+    expect(card).to_contain_text("class:")
+    expect(card).not_to_contain_text("photos/2.png")
+    tab.locator(".map select").select_option(label="class 0")
+    assert (
+        len(set(tab.evaluate("[...document.querySelectorAll('.map circle')].map(dot => dot.getAttribute('fill'))"))) > 2
+    )
+
+
+def test_sections_fold_and_links_open_them(exploration, open_page, tmp_path):
+    tab = open_page(write_explore_page(tmp_path / "fold.html", exploration, command="c"))
+    fold = tab.locator("#section-4 > details")
+    fold.locator("summary").click()
+    assert fold.get_attribute("open") is None
+    tab.locator('nav a[href="#section-4"]').click()
+    assert fold.get_attribute("open") is not None
+    headings = tab.locator("h2, h3").all_text_contents()
+    assert len(headings) == len(set(headings))
+
+
+def test_a_map_without_classes_is_a_page(tmp_path):
+    features = Features.from_arrays(np.random.default_rng(0).normal(size=(30, 5)), ["pile"] * 30)
+    page = explore_page(explore_map(features), command="c")
+    assert [section.title for section in page.sections] == ["Map of the images"]
+    assert page.summary[0].startswith("30 images of 1 class, 5 features each")
+
+
+def test_pictures_of_a_map_have_a_limit(mapped, monkeypatch):
+    data, pictures = mapped
+    everything = explore_page(data, command="c", pictures=pictures).sections[0].parts[0].data["pictures"]
+    assert [bool(uri) for uri in everything[:3]] == [True, True, False]
+    monkeypatch.setattr("likelyshot.report.explore_page.MAP_BYTES", len(everything[0]) + 10)
+    shown = explore_page(data, command="c", pictures=pictures).sections[0].parts[0].data["pictures"]
+    assert [bool(uri) for uri in shown[:2]] == [True, False]

@@ -126,7 +126,7 @@ def test_every_mark_is_drawn_and_nothing_complains(open_page, file, width, dark)
         "h1",
         "#summary li",
         "h2",
-        "section > p",
+        "section > details > p",
         "h4",
         "figure:has(table) figcaption",
         "tbody th",

@@ -43,16 +43,32 @@ class Histograms:
 
 
 @dataclass(frozen=True)
+class ImageMap:
+    """A map of images in the plane, the picture of each shown when it is pointed at; map.js draws it.
+
+    `data` has, for every image, x, y, the label, the name and the picture as a data URI, or "" without one; and the
+    names of the classes.
+    """
+
+    name: str
+    caption: str
+    data: Mapping[str, Any]
+    kind: str = field(default="map", init=False)
+
+
+@dataclass(frozen=True)
 class Section:
     """A heading, paragraphs, and the charts and tables that they describe.
 
     Sections with a `choice` are alike: if there are many of them, the reader chooses one from a list of that name.
+    Every section can be folded, and one that is `folded` opens when it is asked for.
     """
 
     title: str
     text: Sequence[str]
-    parts: Sequence[Chart | TextTable | Histograms]
+    parts: Sequence[Chart | TextTable | Histograms | ImageMap]
     choice: str = ""
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +97,7 @@ def render_page(page: Page) -> str:
     plotly, packed = _plotly()
     return render(
         "charts",
-        scripts=("histograms.js", "charts.js"),
+        scripts=("histograms.js", "map.js", "charts.js"),
         plotly=plotly,
         packed_plotly=packed,
         look={"light": COLOURS, "dark": COLOURS_ON_DARK, "dashes": list(DASHES), "symbols": list(SYMBOLS)},

@@ -130,7 +130,7 @@ function logAxis(values, narrow) {
 }
 
 function drawPanel(element, panel) {
-  if (element.closest("[hidden]")) return; // drawn when it is shown
+  if (element.closest("[hidden], details:not([open])")) return; // drawn when it is shown
   const first = panel.marks[0] ?? { kind: "nothing" };
   const named = panel.marks.filter((mark) => mark.name);
   const width = element.clientWidth;
@@ -208,6 +208,11 @@ function prepare() {
     drawings.push(() => drawPanel(plot, panel));
   }
   document.querySelectorAll(".chooser").forEach(histograms);
+  document.querySelectorAll(".map").forEach(imageMap);
+  document.querySelectorAll("section > details").forEach((fold) => fold.addEventListener("toggle", drawAll));
+  for (const link of document.querySelectorAll("nav a")) {
+    link.addEventListener("click", () => { document.querySelector(`${link.hash} > details`).open = true; });
+  }
   const alike = [...document.querySelectorAll("section[data-choice]:not([data-choice=''])")];
   if (alike.length > MANY_SECTIONS) alike[0].before(chooser(alike[0].dataset.choice, alike));
 }
