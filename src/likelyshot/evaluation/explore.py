@@ -143,7 +143,7 @@ def image_map(features: Features, *, seed: int = 0) -> dict[str, Any]:
     places[:, : min(2, principal.shape[1])] = principal[:, :2].numpy()
     if len(rows) > 4 and float(spread[0]) > 1e-3:
         from sklearn.manifold import TSNE
-        from threadpoolctl import threadpool_limits
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
         first = places * (1e-4 / places[:, 0].std())
         tsne = TSNE(perplexity=min(30.0, (len(rows) - 1) / 3), init=first, random_state=seed, max_iter=500)
