@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import typer.main
 
 import likelyshot
@@ -45,6 +46,20 @@ def test_python_compiles_and_its_imports_resolve(code):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "likelyshot":
             module = importlib.import_module(node.module)
             assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+
+
+@pytest.mark.parametrize("start", ["from likelyshot import MLLClassifier", "from likelyshot import Dirichlet"])
+def test_python_of_the_readme_runs_as_printed(start, tmp_path, monkeypatch, capsys):
+    (code,) = [code for _, code in blocks(ROOT / "README.md", "python") if code.startswith(start)]
+    monkeypatch.chdir(tmp_path)
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(6).repeat(60)
+    vectors = torch.rand(6, 8, generator=generator)[labels] * torch.rand(360, 8, generator=generator)
+    likelyshot.Features.from_arrays(vectors, labels).save("F.safetensors")
+    given = {"X_support": vectors[:18].numpy(), "y_support": labels[:18].numpy(), "X": vectors, "X_pile": vectors}
+    exec(compile(code, "README.md", "exec"), given)  # our own page
+    printed = capsys.readouterr().out
+    assert "over 10000 tasks" in printed if "print(" in code else len(given["clf"].classes_) == 6
 
 
 def command_lines():
