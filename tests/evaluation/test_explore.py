@@ -83,7 +83,7 @@ def test_the_data_are_json_and_hold_what_the_page_draws(data):
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     for part, keys in CONTRACT.items():
         assert set(data[part]) == keys
-    assert set(data) == {*CONTRACT, "classes", "features", "features_of", "rates"}
+    assert set(data) == {*CONTRACT, "classes", "features", "features_of", "map", "rates"}
     about = data["about"]
     assert (about["title"], about["images"], about["dim"], about["classes"]) == ("f.npz (val)", 180, 9, 6)
     assert about["settings"] == {
