@@ -48,7 +48,7 @@ def test_python_compiles_and_its_imports_resolve(code):
             assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
-@pytest.mark.parametrize("start", ["from likelyshot import MLLClassifier", "from likelyshot import Dirichlet"])
+@pytest.mark.parametrize("start", ["from likelyshot import FewShotClassifier", "from likelyshot import Dirichlet"])
 def test_python_of_the_readme_runs_as_printed(start, tmp_path, monkeypatch, capsys):
     (code,) = [code for _, code in blocks(ROOT / "README.md", "python") if code.startswith(start)]
     monkeypatch.chdir(tmp_path)
