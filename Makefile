@@ -4,7 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
-# Compiling every module of every dependency takes half the time of an install, and most are never imported here.
+# Compiling every module of every dependency takes half the time of an install, and most are never imported here. Those
+# that are must then be kept compiled, also where the environment says otherwise: each process would compile them anew.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .PHONY: help test reproduce lint types check docs bench pictures easyfsl extras clean
