@@ -13,6 +13,25 @@ from likelyshot.machine import cores
 torch.set_num_threads(1)  # tests run in parallel, on small tensors
 
 
+#: Files whose tests share what takes long to start: a page in a browser, a server, a cluster. One worker runs each.
+TOGETHER = (
+    "labelling/test_page.py",
+    "labelling/test_server.py",
+    "report/html/test_explore_page.py",
+    "report/html/test_gallery_page.py",
+    "report/html/test_page.py",
+    "report/html/test_report_page.py",
+    "test_ray.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if (name := item.path.as_posix()).endswith(TOGETHER):
+            item.add_marker(pytest.mark.xdist_group(name))
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: tests that wait for a browser or another process leave theirs idle."""
     return cores() + 1
