@@ -24,8 +24,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from likelyshot import Balanced, Base, Features, calibrate, heads, sample_tasks
-from likelyshot.functional import host
+from likelyshot import Balanced, Base, Features, calibrate, heads, machine, sample_tasks
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import facts_of, needs_of, parameters_of, takes_of
 
@@ -88,7 +87,7 @@ class HostSyncs(TorchDispatchMode):
 @contextmanager
 def as_on_an_accelerator() -> Iterator[None]:
     """Have methods take the path of accelerators, with inputs that are checked already."""
-    with mock.patch.object(host, "on_accelerator", return_value=True), host.checked_inputs(), torch.no_grad():
+    with mock.patch.object(machine, "on_accelerator", return_value=True), machine.checked_inputs(), torch.no_grad():
         yield
 
 

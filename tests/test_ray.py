@@ -17,12 +17,13 @@ from likelyshot.data.tasks import Dirichlet, sample_tasks
 from likelyshot.encoders.extract import extract
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import evaluate
+from likelyshot.machine import map_blocks
 from likelyshot.methods import METHODS
 from likelyshot.own_data import answer_folder, rows
 from likelyshot.own_data.answer_folder import merge_answers
 from likelyshot.own_data.pipeline import classify
 from likelyshot.own_data.scoring import transductive_prototypes
-from likelyshot.workers import Ray, map_blocks, on_ray
+from likelyshot.workers import Ray, on_ray
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'likelyshot[ray]'")
 STORE = 80 * 2**20  # bytes of the object store of a node, nearly the least that Ray takes

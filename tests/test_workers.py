@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from likelyshot.errors import InputError
-from likelyshot.workers import Part, Ray, map_blocks
+from likelyshot.machine import map_blocks
+from likelyshot.workers import Part, Ray
 
 
 @pytest.mark.parametrize(("total", "count"), [(10, 3), (2, 5), (0, 2), (7, 7)])

@@ -1,4 +1,4 @@
-"""The machine that we run on: cores, devices, threads and memory."""
+"""The machine that we run on: cores, devices, threads, memory, and the cluster that work may be sent to."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import contextlib
 import ctypes
 import functools
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from likelyshot.errors import InputError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -22,7 +29,12 @@ Progress = Callable[[int], None]
 #: Bytes of a working set that stays in the cache of a core. Larger temporaries cost several times as much.
 CACHE_BYTES = 4 * 2**20
 
+#: Devices that have no double precision.
+WITHOUT_DOUBLE = {"mps"}
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+
+_state = threading.local()
 
 
 def cores() -> int:
@@ -80,6 +92,59 @@ def ordered_map(
             pool.shutdown(cancel_futures=True)
 
 
+class Cluster(Protocol):
+    """Other machines that compute blocks: see `likelyshot.workers.Ray`."""
+
+    @property
+    def workers(self) -> int:
+        """How many blocks are computed at a time."""
+
+    def map(self, function: Callable[[S, T], R], shared: S, items: Iterable[T]) -> Generator[R, None, None]:
+        """Do what `map_blocks` does."""
+
+
+_cluster: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
+
+
+def cluster() -> Cluster | None:
+    """Give the cluster that work is sent to now, if there is one."""
+    return _cluster.get()
+
+
+@contextlib.contextmanager
+def sent_to(joined: Cluster) -> Iterator[None]:
+    """Send the blocks of `map_blocks` to a cluster.
+
+    Args:
+        joined: What computes them.
+    """
+    token = _cluster.set(joined)
+    try:
+        yield
+    finally:
+        _cluster.reset(token)
+
+
+def map_blocks(function: Callable[[S, T], R], shared: S, items: Iterable[T]) -> Generator[R, None, None]:
+    """Call a module-level function with what is shared and with each item; yield the results in the order of the items.
+
+    Calls run in threads, one per core, or as tasks of the cluster that `likelyshot.workers.on_ray` has joined. Torch
+    runs on one core in each of them, so that neither the number of threads nor that of machines changes a bit.
+
+    Args:
+        function: Called as function(shared, item).
+        shared: Sent once to every worker of a cluster.
+        items: Consumed a little ahead of the results.
+
+    >>> list(map_blocks(pow, 2, [1, 2, 3]))
+    [2, 4, 8]
+    """
+    joined = cluster()
+    if joined is not None:
+        return joined.map(function, shared, items)
+    return ordered_map(partial(function, shared), items, one_core_each=True)
+
+
 @contextlib.contextmanager
 def _torch_threads(single: bool) -> Iterator[Callable[[], None] | None]:
     """Give what a worker calls first so that torch uses one core in it, and undo what that changes for other threads.
@@ -96,6 +161,50 @@ def _torch_threads(single: bool) -> Iterator[Callable[[], None] | None]:
         yield lambda: torch.set_num_threads(1)
     finally:
         torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def checked_inputs() -> Iterator[None]:
+    """Have methods skip the checks of the values of their inputs, in this thread.
+
+    For callers that run a method on one chunk of tasks after the other and have checked all features before: they are
+    finite, non-negative if the method needs that, and have lengths from 1e-15 to 1e15 or zero, and labels are in range.
+
+    >>> with checked_inputs():
+    ...     inputs_are_checked()
+    True
+    >>> inputs_are_checked()
+    False
+    """
+    before = inputs_are_checked()
+    _state.checked = True
+    try:
+        yield
+    finally:
+        _state.checked = before
+
+
+def inputs_are_checked() -> bool:
+    """Whether the caller has checked the values of the inputs."""
+    return getattr(_state, "checked", False)
+
+
+def on_accelerator(x: Tensor) -> bool:
+    """Whether to ask for values of this tensor makes the host wait, so that a few rounds in vain cost less.
+
+    The host then waits until the device has computed all that was asked before.
+    """
+    return not x.is_cpu
+
+
+def widest(x: Tensor) -> Tensor:
+    """Give a tensor in the highest precision that its device has.
+
+    >>> import torch
+    >>> widest(torch.zeros(1)).dtype
+    torch.float64
+    """
+    return x.float() if x.device.type in WITHOUT_DOUBLE else x.double()
 
 
 @functools.cache

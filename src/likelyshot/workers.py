@@ -1,7 +1,7 @@
-"""Where blocks of work run: threads of this machine or tasks of a Ray cluster; and which part of them is our own.
+"""Past one machine: tasks of a Ray cluster, and which part of the work is our own.
 
-What is mapped over blocks goes through here: a module-level function, something that all its calls share, and items in
-a fixed order. The results come in that order and have the same bits wherever they were computed.
+What is mapped over blocks goes through `machine.map_blocks`: a module-level function, something that all its calls
+share, and items in a fixed order. The results come in that order, with the same bits wherever they were computed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ import re
 import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from likelyshot import __version__
 from likelyshot.errors import InputError
-from likelyshot.machine import cores, ordered_map
+from likelyshot.machine import cores, sent_to
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -32,8 +30,6 @@ RETRIES = 5
 #: Seconds to wait for the head of a cluster.
 PATIENCE = 5.0
 EXTRA = "pip install 'likelyshot[ray]'"
-
-_ray: ContextVar[Ray | None] = ContextVar("ray", default=None)
 
 
 @dataclass(frozen=True)
@@ -101,31 +97,6 @@ class Part:
         )
 
 
-def map_blocks(function: Callable[[S, T], R], shared: S, items: Iterable[T]) -> Generator[R, None, None]:
-    """Call a module-level function with what is shared and with each item; yield the results in the order of the items.
-
-    Calls run in threads, one per core, or as tasks of the cluster that `on_ray` has joined. Torch runs on one core in
-    each of them, so that neither the number of threads nor that of machines changes a bit.
-
-    Args:
-        function: Called as function(shared, item).
-        shared: Sent once to every worker of a cluster.
-        items: Consumed a little ahead of the results.
-
-    >>> list(map_blocks(pow, 2, [1, 2, 3]))
-    [2, 4, 8]
-    """
-    cluster = _ray.get()
-    if cluster is not None:
-        return cluster.map(function, shared, items)
-    return ordered_map(partial(function, shared), items, one_core_each=True)
-
-
-def cluster() -> Ray | None:
-    """Give the cluster that work is sent to now, if there is one."""
-    return _ray.get()
-
-
 @contextlib.contextmanager
 def on_ray(address: str = "local") -> Iterator[Ray]:
     """Send blocks of work to a Ray cluster.
@@ -138,11 +109,10 @@ def on_ray(address: str = "local") -> Iterator[Ray]:
             on this machine that ends with the block.
     """
     joined = Ray(address)
-    token = _ray.set(joined)
     try:
-        yield joined
+        with sent_to(joined):
+            yield joined
     finally:
-        _ray.reset(token)
         joined.close()
 
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from likelyshot import Balanced, Dirichlet, Features, Result, calibrate, evaluate, sample_tasks
+from likelyshot import Balanced, Dirichlet, Features, Result, calibrate, evaluate, machine, sample_tasks
 from likelyshot.data.features import Base
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import describe, fit_temperature
-from likelyshot.functional import host
 from likelyshot.methods import FACTS, METHODS
 from likelyshot.methods.facts import Facts
 
@@ -244,7 +243,7 @@ def test_inputs_are_checked_once_and_not_in_every_chunk(features, tasks, monkeyp
     seen = []
 
     def spy(support, labels, query, *, n_ways):
-        seen.append(host.inputs_are_checked())
+        seen.append(machine.inputs_are_checked())
         return METHODS["euclidean"](support, labels, query, n_ways=n_ways)
 
     evaluate(spy, features, tasks)
@@ -282,7 +281,7 @@ def test_a_chunk_that_does_not_fit_is_done_in_halves(features, tasks):
 
 
 def test_a_device_without_double_precision_is_refused_by_methods_that_need_it(features, tasks, monkeypatch):
-    monkeypatch.setattr(host, "WITHOUT_DOUBLE", {"cpu"})
+    monkeypatch.setattr(machine, "WITHOUT_DOUBLE", {"cpu"})
     with pytest.raises(InputError, match="ridge computes in double precision, which cpu does not have"):
         evaluate(METHODS["ridge"], features, tasks)
     assert len(evaluate(METHODS["likelihood_mixture"], features, tasks).accuracy) == len(tasks)

@@ -78,7 +78,7 @@ def test_a_new_default_of_a_method_computes_its_cells_anew(small, tmp_path, monk
     ("changed", "anew"),
     [
         ("methods.laplacianshot", ("laplacianshot",)),
-        ("functional.neighbours", ("laplacianshot",)),  # which it calls
+        ("functional.gram", ("laplacianshot",)),  # which it calls
         ("evaluation.evaluate", ROWS),
     ],
 )

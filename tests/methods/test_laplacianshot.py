@@ -7,7 +7,7 @@ from scipy.special import softmax, xlogy
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 
-from likelyshot.functional.neighbours import nearest_neighbours
+from likelyshot.functional.gram import nearest_neighbours
 from likelyshot.methods.laplacianshot import laplacianshot
 from likelyshot.methods.simpleshot import simpleshot
 from made_tasks import signed

@@ -6,7 +6,7 @@ import pytest
 import torch
 from benchmarks import syncs
 
-from likelyshot.functional import host
+from likelyshot import machine
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import facts_of
 
@@ -57,7 +57,7 @@ def test_a_wait_is_counted():
 
 def test_a_caller_who_has_checked_no_input_still_gets_the_checks():
     _, support, labels, query = syncs.chunk()
-    with host.checked_inputs():
+    with machine.checked_inputs():
         METHODS["mll"](support - 1, labels, query, n_ways=syncs.WAYS)
     with pytest.raises(ValueError, match="non-negative"):
         METHODS["mll"](support - 1, labels, query, n_ways=syncs.WAYS)

@@ -99,7 +99,7 @@ LinkOption = Annotated[
 
 def on_workers() -> str:
     """Say on how many workers of a cluster the work is done; nothing without a cluster."""
-    from likelyshot.workers import cluster
+    from likelyshot.machine import cluster
 
     joined = cluster()
     return "" if joined is None else f" on {joined.workers} workers"
@@ -158,8 +158,7 @@ def check_outputs(
 ) -> None:
     """Refuse places that cannot be written before any work is done."""
     from likelyshot.data.files import output_folder
-    from likelyshot.own_data.answer_folder import is_folder
-    from likelyshot.own_data.answers import check_answers_path
+    from likelyshot.own_data.answers import check_answers_path, is_folder
 
     if part is not None and (output is None or not is_folder(output)):
         raise InputError("expected a folder for the answers of a part: give -o FOLDER, the same for all parts")

@@ -30,8 +30,8 @@ from likelyshot.data.items import Item, PackedNames, Problem
 from likelyshot.encoders.embed import Embedded, Rows, embed
 from likelyshot.encoders.pretrained import Embedder, open_encoder
 from likelyshot.errors import InputError
-from likelyshot.machine import Progress
-from likelyshot.workers import Part, cluster, map_blocks
+from likelyshot.machine import Progress, cluster, map_blocks
+from likelyshot.workers import Part
 
 FORM = "likelyshot.block/1"
 MANIFEST = "_likelyshot.json"

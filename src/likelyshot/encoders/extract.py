@@ -25,8 +25,8 @@ from likelyshot.encoders.networks import Encoder
 from likelyshot.encoders.pixels import trained_preparation
 from likelyshot.encoders.pretrained import DEFAULT, Embedder, identity, open_encoder
 from likelyshot.errors import InputError
-from likelyshot.machine import Progress, check_device
-from likelyshot.workers import Part, cluster
+from likelyshot.machine import Progress, check_device, cluster
+from likelyshot.workers import Part
 
 #: The value of all entries of what would be a vector of zeros, which has no direction and no gradient.
 FLOOR = 1e-6

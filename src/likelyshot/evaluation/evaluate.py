@@ -13,21 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from likelyshot import machine
 from likelyshot.data.features import Features
 from likelyshot.data.results import Result, environment
 from likelyshot.data.tasks import Tasks
 from likelyshot.errors import InputError
-from likelyshot.functional import host
 from likelyshot.functional import temperature as temperatures
 from likelyshot.functional.metrics import class_confusion, confusion_counts, decide, reliability_counts, task_metrics
 from likelyshot.functional.scores import l2_normalise, rate_bound
 from likelyshot.heads import Head
-from likelyshot.machine import CACHE_BYTES, Progress, cores, keep_memory, ordered_map
+from likelyshot.machine import CACHE_BYTES, Progress, cluster, cores, keep_memory, map_blocks, ordered_map
 from likelyshot.methods import Method
 from likelyshot.methods.binding import facts_of, is_ours, name_of, needs_of, parameters_of
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
 from likelyshot.methods.combined import score_columns
-from likelyshot.workers import cluster, map_blocks
 
 T = TypeVar("T")
 
@@ -215,7 +214,7 @@ def _score(
     if isinstance(calibration, Calibration):
         calibration.check_encoders([s.source.get("encoder", "") for s in sets])
     facts = facts_of(method)
-    if facts.double and torch.device(device).type in host.WITHOUT_DOUBLE:
+    if facts.double and torch.device(device).type in machine.WITHOUT_DOUBLE:
         raise InputError(f"{name} computes in double precision, which {device} does not have: use cpu (--device cpu)")
     labels = tasks.support_labels.to(device)
     run, scaling = _hoist(method, sets)
@@ -223,7 +222,7 @@ def _score(
 
     def solve(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> T:
         one = len(sets) == 1
-        with host.checked_inputs() if checked else contextlib.nullcontext():
+        with machine.checked_inputs() if checked else contextlib.nullcontext():
             scores = run(supports[0] if one else supports, labels, queries[0] if one else queries, n_ways=tasks.ways)
         return then(scores.contiguous(), chunk)  # argmax of a transposed view takes several times as long
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from likelyshot.errors import InputError
 from likelyshot.functional.checks import check_count, check_positive
-from likelyshot.functional.host import inputs_are_checked
+from likelyshot.machine import inputs_are_checked
 
 MEAN_DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError, nearest
-from likelyshot.functional.host import inputs_are_checked
 from likelyshot.functional.scores import NOT_FINITE, l2_normalise
+from likelyshot.machine import inputs_are_checked
 
 #: A trained head: called with a tensor, it gives its weights by name, in that precision and on that device.
 Weights = Callable[[Tensor], Mapping[str, Tensor]]

@@ -1,4 +1,4 @@
-"""Weighted means of a task's samples, and distances to them, from the samples' inner products alone.
+"""What the inner products of a task's samples tell: weighted means, distances, neighbours, and what to discount.
 
 For methods that do not mind a rotation: with n samples of d > n features, every round costs n n k instead of n d k.
 Classes come before samples here, (..., k, n): small matrix products and softmaxes run several times faster so.
@@ -79,3 +79,86 @@ def move_to_means(weights: Tensor, known: Tensor, p: Tensor, eta: float) -> Tens
     total = mass.sum(-1, keepdim=True)
     tiny = torch.finfo(mass.dtype).tiny
     return torch.lerp(weights.expand_as(mass), mass / total.clamp_min(tiny), eta * (total > tiny).to(mass))
+
+
+def nearest_neighbours(gram: Tensor, k: int) -> Tensor:
+    """Mark the k nearest others of every vector.
+
+    Vectors equally near up to rounding share the places left for them equally: a row always sums to k (to n - 1 where
+    there are fewer others), and the order of the vectors does not matter, not even among duplicates.
+    Shapes: gram (..., n, n) -> (..., n, n): row i holds 1 where x_j is near x_i, 0 elsewhere and on the diagonal.
+
+    Args:
+        gram: Inner products of the vectors, which are of unit length or about as long.
+        k: Number of neighbours, without the vector itself.
+
+    >>> x = torch.tensor([[0.0], [0.1], [0.3], [0.5]])
+    >>> nearest_neighbours(x @ x.T, 1)
+    tensor([[0.0000, 1.0000, 0.0000, 0.0000],
+            [1.0000, 0.0000, 0.0000, 0.0000],
+            [0.0000, 0.5000, 0.0000, 0.5000],
+            [0.0000, 0.0000, 1.0000, 0.0000]])
+    """
+    far, rounding = 1e6, 64 * torch.finfo(gram.dtype).eps
+    nearness = gram - gram.diagonal(dim1=-2, dim2=-1).unsqueeze(-2) / 2  # (||x_i||^2 - ||x_i - x_j||^2) / 2
+    nearness.diagonal(dim1=-2, dim2=-1).fill_(-far)
+    near, nearest = torch.zeros_like(nearness), torch.empty_like(nearness)
+    k = min(k, gram.shape[-1] - 1)
+    places = torch.full_like(nearness[..., :1], k)
+    for _ in range(k):
+        torch.ge(nearness, nearness.amax(-1, keepdim=True) - rounding, out=nearest)
+        count = nearest.sum(-1, keepdim=True)
+        share = (places / count).clamp_max(1)
+        near.addcmul_(nearest, share)
+        places -= share * count
+        nearness.sub_(nearest, alpha=far)  # they have their place
+    return near
+
+
+def discounted_directions(y: Tensor, known: Tensor, prior: float) -> Tensor:
+    """Give W with (S / prior + I)^-1 = I - W'W, S the scatter of labelled samples within their classes.
+
+    S = sum_i (y_i - m_{c_i})(y_i - m_{c_i})': the covariance of linear discriminant analysis, with `prior` as what a
+    direction varies by before any example is seen. With the rows of Z the deviations from the class means, S = Z'Z and
+    (Z'Z / prior + I)^-1 = I - Z'(prior I + Z Z')^-1 Z: a system as large as the labelled samples are many.
+    With one example per class S and W are zero and nothing changes.
+    Shapes: y (..., s, d), known (..., k, s) -> (..., m, d), m the smaller of s and d.
+
+    >>> y = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    >>> w = discounted_directions(y, torch.tensor([[1.0, 1.0]]), prior=2.0)
+    >>> torch.eye(2) - w.T @ w
+    tensor([[0.5000, 0.0000],
+            [0.0000, 1.0000]])
+    """
+    deviations = y - known.mT @ (mean_weights(known) @ y)
+    if deviations.shape[-2] > deviations.shape[-1]:
+        deviations = torch.linalg.qr(deviations).R
+    inner = deviations @ deviations.mT
+    inner.diagonal(dim1=-2, dim2=-1).add_(prior)
+    return _whiten(deviations, inner)
+
+
+def discounted_products(gram: Tensor, known: Tensor, prior: float) -> Tensor:
+    """Give inner products in the metric (S / prior + I)^-1 of `discounted_directions`, from the plain ones.
+
+    Those of deviations with samples, and of deviations with each other, follow from those of the samples.
+    Shapes: gram (..., n, n), known (..., k, s) with the s labelled samples first -> (..., n, n).
+
+    >>> y = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [2.0, 1.0]])
+    >>> discounted_products(y @ y.T, torch.tensor([[1.0, 1.0]]), prior=2.0)
+    tensor([[ 0.5000, -0.5000,  1.0000],
+            [-0.5000,  0.5000, -1.0000],
+            [ 1.0000, -1.0000,  3.0000]])
+    """
+    s, means = known.shape[-1], mean_weights(known)
+    deviations = gram[..., :s, :] - known.mT @ (means @ gram[..., :s, :])  # (..., s, n): Z y'
+    inner = deviations[..., :s] - (deviations[..., :s] @ means.mT) @ known  # (..., s, s): Z Z'
+    inner.diagonal(dim1=-2, dim2=-1).add_(prior)
+    shadow = _whiten(deviations, inner)
+    return gram - shadow.mT @ shadow
+
+
+def _whiten(x: Tensor, inner: Tensor) -> Tensor:
+    """Give L^-1 x with L L' = inner, which is positive definite: no need to ask the device whether it was."""
+    white: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky_ex(inner).L, x, upper=False)
+    return white

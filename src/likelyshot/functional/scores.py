@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
-from likelyshot.functional.host import inputs_are_checked
+from likelyshot.machine import inputs_are_checked
 
 NOT_FINITE = (
     "expected finite features, but got NaN or infinity: check the encoder or the file that they come from "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from likelyshot.functional import host
+from likelyshot import machine
 
 MOST_SWEEPS = 1000  # a handful is usual
 LONGEST_STEP = 4.0  # of a potential, by Newton: exp(4) = 55 times the odds
@@ -44,7 +44,7 @@ def sinkhorn(
     # The Hessian knows nothing of a constant in b, nor of empty classes: this makes it invertible.
     ridge = logits.new_full((k, k), 1 / k**2)
     ridge.diagonal().add_(SLACK)
-    ask = 8 if host.on_accelerator(logits) else 1  # after how many sweeps
+    ask = 8 if machine.on_accelerator(logits) else 1  # after how many sweeps
     log_p, dual = _assign(logits, target, b)
     for sweep in range(MOST_SWEEPS if q else 0):  # without queries there is nothing to share out
         p = log_p.exp()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from likelyshot.functional import host
+from likelyshot import machine
 
 MAX_STEPS, TOLERANCE = 5_000, 1e-13
 
@@ -87,7 +87,7 @@ class _Dual(torch.autograd.Function):
 
 def _solve(gram: Tensor, targets: Tensor, c: float) -> Tensor:
     """Find b: (t, s, s), (t, s, k) -> (t, s, k)."""
-    if host.on_accelerator(gram):  # by a bound, the largest row: the eigenvalues make the host wait
+    if machine.on_accelerator(gram):  # by a bound, the largest row: the eigenvalues make the host wait
         largest = gram.abs().sum(-1).amax(-1).clamp_min(1e-300)[:, None, None]
     else:
         largest = torch.linalg.eigvalsh(gram)[..., -1].clamp_min(1e-300)[:, None, None]
@@ -106,7 +106,7 @@ def _solve(gram: Tensor, targets: Tensor, c: float) -> Tensor:
         moved = torch.maximum((new - ahead).abs(), step.abs()).amax((-2, -1))
         momentum, ahead, b = torch.where(back, 1, following), new + pull * step, new
         finished = moved <= TOLERANCE * c
-        if host.on_accelerator(b):  # tasks that are over go on in vain, so that the host seldom waits
+        if machine.on_accelerator(b):  # tasks that are over go on in vain, so that the host seldom waits
             done, over = torch.where((over | ~finished)[:, None, None], done, b), over | finished
             if count % 512 == 511 and bool(over.all()):
                 return done
@@ -117,7 +117,7 @@ def _solve(gram: Tensor, targets: Tensor, c: float) -> Tensor:
                 return done
             rows, gram, targets, largest = rows[keep], gram[keep], targets[keep], largest[keep]
             b, ahead, momentum = b[keep], ahead[keep], momentum[keep]
-    if host.on_accelerator(b):
+    if machine.on_accelerator(b):
         return torch.where(over[:, None, None], done, b)
     done[rows] = b
     return done

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from likelyshot.functional import host
+from likelyshot import machine
 from likelyshot.functional.checks import centre, check_count, check_not_negative, check_switch
-from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
-from likelyshot.functional.neighbours import nearest_neighbours
+from likelyshot.functional.gram import join, mean_weights, nearest_neighbours, squared_distances_to_means
 
 
 @torch.no_grad()
@@ -78,7 +77,7 @@ def laplacianshot(
         before, energy = energy, (shares * (scores + cost - agreement)).sum((-2, -1), keepdim=True)
         if step > 1:
             running &= (energy - before).abs() > tolerance * before.abs()
-            if not host.on_accelerator(running) and not running.any():
+            if not machine.on_accelerator(running) and not running.any():
                 break
     return scores.transpose(-1, -2).contiguous()
 

@@ -10,14 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likelyshot.functional import host
+from likelyshot import machine
 from likelyshot.functional.checks import check_count, check_non_negative, check_shape, prepare
-from likelyshot.functional.gram import join, squared_distances_to_means
-from likelyshot.functional.neighbours import nearest_neighbours
+from likelyshot.functional.gram import (
+    discounted_directions,
+    discounted_products,
+    join,
+    nearest_neighbours,
+    squared_distances_to_means,
+)
 from likelyshot.functional.scores import l2_normalise
 from likelyshot.functional.shares import class_shares
 from likelyshot.functional.sinkhorn import sinkhorn
-from likelyshot.functional.within import discounted_directions, discounted_products
 
 #: Samples above which there are no neighbours: their graph is quadratic.
 LARGEST_GRAPH = 6000
@@ -358,7 +362,7 @@ def _fit(
                 z = z + prior
             z = z.log_softmax(-2)
         else:
-            log_p, potentials = sinkhorn(host.widest(z), shares, potentials, settle=step == iterations)
+            log_p, potentials = sinkhorn(machine.widest(z), shares, potentials, settle=step == iterations)
             z, prior = log_p.to(z.dtype), potentials.to(z.dtype).unsqueeze(-1)
         p = z.exp()
         r, v = torch.cat([known, p], -1), p * torch.sigmoid(sharpness * (constants.background - nearest))

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from likelyshot.functional import host
+from likelyshot import machine
 from likelyshot.functional.checks import (
     check_count,
     check_fraction,
@@ -90,7 +90,7 @@ def class_sums(query: Tensor, rates: Tensor, assigned: Tensor, weighted: Tensor 
     torch.index_select(exponents, 0, row, out=weighted.view(-1, dim))
     weighted.mul_(query).exp2_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q)
     torch.addcmul(query, query, weighted, value=-1, out=weighted)  # Phi_q f_q
-    if host.on_accelerator(query):  # which would add in any order, and wait to count
+    if machine.on_accelerator(query):  # which would add in any order, and wait to count
         member = assigned.unsqueeze(-2) == torch.arange(ways, device=query.device).unsqueeze(-1)  # (..., k, q)
         return member.to(query.dtype) @ weighted, member.sum(-1, keepdim=True)
     total = torch.zeros_like(exponents).index_add_(0, row, weighted.view(-1, dim))  # half the time of a product

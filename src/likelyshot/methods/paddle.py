@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from likelyshot.functional import host
+from likelyshot import machine
 from likelyshot.functional.checks import check_count, check_not_negative, check_positive, prepare
 from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
 
@@ -61,7 +61,7 @@ def paddle(
     scores = attraction()
     for _ in range(iterations):
         u = scores.softmax(-2)
-        if not host.on_accelerator(u) and torch.equal(u, assigned):
+        if not machine.on_accelerator(u) and torch.equal(u, assigned):
             break  # a fixed point of every task, so that further rounds would change none
         assigned.copy_(u)
         v = (u.mean(-1, keepdim=True) + 1e-6).log() + 1

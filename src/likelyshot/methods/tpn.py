@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.nn.functional import relu, softplus
 
 from likelyshot.functional.checks import Weights, check_count, check_positive, head_weights, prepare
-from likelyshot.functional.gram import join
-from likelyshot.functional.neighbours import nearest_neighbours
+from likelyshot.functional.gram import join, nearest_neighbours
 
 #: Added to what reaches a query, and least sum of its ties: so that gradients stay finite.
 FLOOR = 1e-8

@@ -27,11 +27,6 @@ class _Manifest(msgspec.Struct):
     format: Literal["likelyshot.answers/1"] = "likelyshot.answers/1"
 
 
-def is_folder(output: Path) -> bool:
-    """Return whether answers go to a folder: a path without an extension."""
-    return not output.suffix
-
-
 def write_folder(
     folder: str | Path,
     chunks: Callable[[Sequence[int]], Iterator[Answers]],

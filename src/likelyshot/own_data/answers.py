@@ -349,6 +349,11 @@ def write_answers(path: str | Path, answers: Answers | Iterable[Answers], *, all
     return write_tables(path, (piece.table(all_probabilities=all_probabilities) for piece in pieces))
 
 
+def is_folder(output: Path) -> bool:
+    """Return whether answers go to a folder: a path without an extension."""
+    return not output.suffix
+
+
 def check_answers_path(path: str | Path) -> Path:
     """Refuse a path that `write_answers` could not write, before any work is done.
 

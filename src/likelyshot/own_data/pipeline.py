@@ -22,8 +22,8 @@ from likelyshot.data.shards import Shards
 from likelyshot.encoders.pretrained import Embedder, open_encoder
 from likelyshot.errors import InputError
 from likelyshot.methods.binding import Params
-from likelyshot.own_data.answer_folder import is_folder, write_folder
-from likelyshot.own_data.answers import Answers, Judge, Judged, Tally, judge_block, write_answers
+from likelyshot.own_data.answer_folder import write_folder
+from likelyshot.own_data.answers import Answers, Judge, Judged, Tally, is_folder, judge_block, write_answers
 from likelyshot.own_data.folders import sort_into
 from likelyshot.own_data.gallery import MOST, PER_CLASS, write_gallery
 from likelyshot.own_data.model import TRANSDUCTIVE_FROM, Model, wants_rectified

@@ -20,9 +20,8 @@ from likelyshot.encoders.embed import Cache, embed
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
 from likelyshot.functional.scores import rectify
-from likelyshot.machine import CACHE_BYTES, Progress
+from likelyshot.machine import CACHE_BYTES, Progress, cluster, map_blocks
 from likelyshot.own_data.piles import Chosen, Pile, duplicates
-from likelyshot.workers import cluster, map_blocks
 
 S = TypeVar("S")
 R = TypeVar("R")
