@@ -193,7 +193,7 @@ def test_embeddings_are_shown_by_their_paths_or_texts(desk_of, place):
 
 
 @pytest.mark.parametrize("kind", [".npy", ".csv"])
-def test_the_table_of_embeddings_is_what_classify_and_fit_read(desk_of, tmp_path, kind):
+def test_the_table_of_embeddings_is_what_classify_fit_and_evaluate_read(desk_of, tmp_path, kind):
     chance = np.random.default_rng(0)
     vectors = chance.random((30, 4), dtype=np.float32) + 0.1
     vectors[:15, 0] += 5
@@ -215,6 +215,25 @@ def test_the_table_of_embeddings_is_what_classify_and_fit_read(desk_of, tmp_path
     result = classify(tmp_path / "labels.csv", pile)
     assert result.answers.predicted == ["high"] * 14 + ["low"] * 15
     assert fit(tmp_path / "labels.csv").model.classes == ("high", "low")
+    features = Features.load(tmp_path / "labels.csv")  # as evaluate reads it
+    assert np.allclose(features.vectors.numpy(), vectors[[2, 4, 21, 29]])
+    assert [features.classes[label] for label in features.labels] == ["high", "high", "low", "low"]
+
+
+@pytest.mark.parametrize("pile", ["shards", "shards/*.npy"])
+def test_a_folder_of_shards_is_a_pile_and_its_table_names_file_and_row(desk_of, tmp_path, pile):
+    vectors = np.random.default_rng(0).random((30, 4), dtype=np.float32) + 0.1
+    vectors[:15, 0] += 5
+    (tmp_path / "shards").mkdir()
+    for number in range(3):
+        np.save(tmp_path / "shards" / f"{number}.npy", vectors[10 * number : 10 * number + 10])
+    desk = desk_of(tmp_path / pile, classes=["high", "low"], output=tmp_path / "labels.csv")
+    desk.set("a", [(2, "label", "high"), (12, "label", "high"), (29, "label", "low"), (15, "label", "low")])
+    rows = (tmp_path / "labels.csv").read_text().splitlines()
+    assert rows[1:3] == ["0.npy row 3,shards/0.npy,3,high", "1.npy row 3,shards/1.npy,3,high"]
+    assert np.allclose(read_labelled(tmp_path / "labels.csv").vectors, vectors[[2, 12, 15, 29]])
+    assert np.allclose(Features.load(tmp_path / "labels.csv").vectors.numpy(), vectors[[2, 12, 15, 29]])
+    assert not any("does not lie" in note for note in desk.problems())
 
 
 def test_a_table_of_embeddings_reads_nothing_outside_its_folder_nor_itself(tmp_path):
@@ -227,13 +246,19 @@ def test_a_table_of_embeddings_reads_nothing_outside_its_folder_nor_itself(tmp_p
         ("labels.csv", "names rows of another file"),
     ):
         table.write_text(f"name,features_file,features_row,label\na,{file},1,x\nb,{file},2,y\n")
-        with pytest.raises(InputError, match=words):
-            read_labelled(table)
+        for read in (read_labelled, Features.load):
+            with pytest.raises(InputError, match=words):
+                read(table)
     np.save(tmp_path / "in" / "v.npy", np.ones((2, 2), np.float32))
     table.write_text("name,features_file,features_row,label\na,v.npy,1,x\nb,v.npy,2,y\nc,v.npy,3,y\nd,v.npy,,y\n")
     read = read_labelled(table)
     assert [item.label for item in read.items] == ["x", "y"]
     assert [problem.kind for problem in read.problems] == ["no such row in the features file"] * 2
+    with pytest.raises(InputError, match="row 3: expected one of the 2 rows"):
+        Features.load(table)
+    table.write_text("path,label\na.png,x\nb.png,y\n")
+    with pytest.raises(InputError, match="--export features writes labels_features"):
+        Features.load(table)
 
 
 def test_a_renamed_class_takes_the_labelled_examples_with_it(desk_of, place):

@@ -74,12 +74,11 @@ def explore(
         likelyshot explore F.safetensors --split val -o f.html --figures figures
     """
     with running(as_json) as (screen, start):
-        from likelyshot.data.files import output_folder
+        from likelyshot.data.files import locate, output_folder
         from likelyshot.data.packaged import PACKAGED
         from likelyshot.evaluation.explore import explore as run
         from likelyshot.evaluation.explore import explore_map, explore_work
         from likelyshot.evaluation.run import read_features
-        from likelyshot.own_data.piles.pile import locate
         from likelyshot.report.explore_page import write_explore_figures, write_explore_page
 
         if output.is_dir():

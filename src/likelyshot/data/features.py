@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from likelyshot.data.arrays import (
@@ -35,9 +36,19 @@ from likelyshot.data.arrays import (
     read_npy,
     unicode,
 )
-from likelyshot.data.files import write_tensors
+from likelyshot.data.files import locate, write_tensors
 from likelyshot.data.items import PackedNames
-from likelyshot.data.tables import LABEL_COLUMNS, TABLES, read_table, whole_numbers
+from likelyshot.data.tables import (
+    FILE_COLUMN,
+    LABEL_COLUMNS,
+    ROW_COLUMN,
+    TABLES,
+    Column,
+    Table,
+    as_written,
+    read_table,
+    whole_numbers,
+)
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.covariance import within_class_covariance
 from likelyshot.functional.scores import rectify
@@ -360,21 +371,92 @@ def _open_table(path: Path) -> Opened:
         )
     if not table.rows:
         raise InputError("expected rows of features, but got none: write the file again")
+    elsewhere = _named_vectors(path, table)
     split_column = table.find(["split"])
     splits = [str(cell) for cell in split_column.filled()] if split_column else [""] * len(table.rows)
 
     def part(split: str) -> Part:
-        rows = [row for row, name in enumerate(splits) if name == split]
-        label_column, vectors = table.find(LABEL_COLUMNS), table.vectors()
+        rows = [row for row, name in enumerate(splits) if name == split and (elsewhere is None or row in elsewhere)]
+        label_column = table.find(LABEL_COLUMNS)
         labels = None
         if label_column is not None:
             cells = whole_numbers(label_column.filled()) if table.is_text else label_column.filled()
             labels = [cells[row] for row in rows]
+        if elsewhere is not None:
+            return Part(stacked([elsewhere[row] for row in rows]), labels)
+        vectors = table.vectors()
+        if vectors is None and table.find(("path", "text")) is not None:
+            raise InputError(
+                f"expected vectors, but got {table.header}: likelyshot label PILE -o {path.name} --export features "
+                f"writes {path.stem}_features.safetensors, which has them"
+            )
         if vectors is None:
             raise InputError(f"expected a header and columns of numbers, but got {table.header}: add them")
         return Part(vectors[rows], labels, expected=f"a column named {', '.join(LABEL_COLUMNS[:-1])} or y")
 
     return Opened({split: partial(part, split) for split in dict.fromkeys(splits)})
+
+
+def _named_vectors(path: Path, table: Table) -> dict[int, NDArray[Any]] | None:
+    """Read the rows of other files that a table of the labelling page names, by their place in the table.
+
+    None if the table has no such columns. Rows that name no file are of items that are gone from the pile.
+    """
+    places, numbers = table.find([FILE_COLUMN]), table.find([ROW_COLUMN])
+    if places is None or numbers is None:
+        return None
+    vectors: dict[int, NDArray[Any]] = {}
+    for name, cells in named_rows(places, numbers).items():
+        file = find_features(name, [Path(os.path.realpath(path.parent))])
+        with reading(file):
+            if file.suffix.lower() in TABLES and read_table(file).find([FILE_COLUMN]) is not None:
+                raise InputError("expected vectors, but this table names rows of another file: name that one")
+            parts = open_features(file, mapped=True).parts
+            rows = float_tensor(parts[choose_split(None, parts)]().vectors).cpu()
+        wrong = next((table.rows[place] for place, row in cells if not 0 <= row < len(rows)), None)
+        if wrong is not None:
+            raise InputError(f"row {wrong}: expected one of the {len(rows):,} rows of {name}, but got another: drop it")
+        found = rows[[row for _, row in cells]].float().numpy()
+        vectors.update({place: found[at] for at, (place, _) in enumerate(cells)})
+    return vectors
+
+
+def named_rows(places: Column, numbers: Column) -> dict[str, list[tuple[int, int]]]:
+    """Sort the rows of a table by the files that they name, if any: the place in the table, and the row in the file.
+
+    Args:
+        places: The column of files.
+        numbers: The column of rows in them, from 1. They are given from 0, and as -1 if they are no numbers.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    for place, (name, cell) in enumerate(zip(places.texts(), numbers.texts(), strict=True)):
+        row = int(cell) - 1 if re.fullmatch(r"[0-9]{1,18}", cell) else -1
+        if name:
+            found.setdefault(name, []).append((place, row))
+    return found
+
+
+def find_features(name: str, folders: Sequence[Path]) -> Path:
+    """Find a features file that a table names, below the folder of the table; InputError if there is none.
+
+    Args:
+        name: As the table has it.
+        folders: Where it may lie.
+    """
+    place = locate(name, folders)
+    place = locate(as_written(name), folders) if isinstance(place, str) else place
+    if isinstance(place, str):
+        raise InputError(f"cannot read the vectors of {name[:200]!r} ({place}): move the table to a folder above it")
+    return place
+
+
+def stacked(vectors: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Make an array (n, d) of vectors, which must be of one length."""
+    if not vectors:
+        raise InputError("expected rows of features files, but got none: label some items first")
+    if len({len(vector) for vector in vectors}) > 1:
+        raise InputError("expected vectors of one length in all files that the table names: keep those of one encoder")
+    return np.stack(vectors)
 
 
 READERS: dict[str, Callable[..., Opened]] = {

@@ -14,7 +14,7 @@ import re
 import reprlib
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar, get_args, get_type_hints
 
@@ -350,3 +350,21 @@ def _field(kind: Any, steps: list[tuple[str, str]]) -> Any:
     for key, _ in steps:
         kind = get_type_hints(kind)[key] if key else kind
     return kind
+
+
+def locate(name: str, folders: Sequence[Path]) -> Path | str:
+    """The file of that name within the folders, or a few words why there is none."""
+    if not name:
+        return "no path"
+    outside = False
+    for folder in folders:
+        path = folder / name
+        try:
+            real = Path(os.path.realpath(path))
+        except ValueError:  # a null in the name
+            return "missing file"
+        if not any(real.is_relative_to(allowed) for allowed in folders):
+            outside = True
+        elif os.path.isfile(real):  # Path.is_file raises for names that are too long  # noqa: PTH113
+            return path
+    return "outside the folder" if outside else "missing file"

@@ -90,6 +90,11 @@ class Shards:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self[:].astype(dtype or self.dtype, copy=False)
 
+    def place(self, row: int) -> tuple[Path, int]:
+        """Say which file holds a row, and which row it is there, from 0."""
+        file, first = self._find(row)
+        return file.path, first
+
     def stamps(self) -> list[tuple[str, int, int]]:
         """Give the name, size and time of change of every file."""
         return [(file.path.name, file.size, file.path.stat().st_mtime_ns) for file in self.files]
@@ -102,21 +107,21 @@ class Shards:
         start = 0
         while start < len(ordered):
             stop = int(np.searchsorted(ordered, ordered[start] + BATCH))
-            close = stop - start > BATCH // 16 or self._place(int(ordered[start]))[0].offset < 0
+            close = stop - start > BATCH // 16 or self._find(int(ordered[start]))[0].offset < 0
             stop = stop if close else start + 1
             block = self._range(int(ordered[start]), int(ordered[stop - 1]) + 1)
             found[order[start:stop]] = block[ordered[start:stop] - ordered[start]]
             start = stop
         return found
 
-    def _place(self, row: int) -> tuple[Shard, int]:
+    def _find(self, row: int) -> tuple[Shard, int]:
         number = int(np.searchsorted(self._starts, row, side="right")) - 1
         return self.files[number], row - int(self._starts[number])
 
     def _range(self, start: int, stop: int) -> NDArray[Any]:
         parts = []
         while start < stop:
-            file, first = self._place(start)
+            file, first = self._find(start)
             last = min(file.rows, first + stop - start)
             parts.append(_read(file, first, last))
             start += last - first

@@ -24,6 +24,8 @@ LABEL_COLUMNS = ("label", "labels", "class", "target", "y")
 #: Columns that are no part of a vector, even if they hold numbers; the last as pandas writes its index.
 OTHER_COLUMNS = ("path", "file", "filename", "image", "name", "id", "split")
 INDEX_COLUMNS = ("", "index", "unnamed: 0", "__index_level_0__")
+#: Columns of a table that has no vectors of its own, but names rows, from 1, of features files.
+FILE_COLUMN, ROW_COLUMN = "features_file", "features_row"
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,15 @@ def as_text(cell: Any) -> str:
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "replace")
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+
+
+def as_written(cell: str) -> str:
+    """Take off the apostrophe that a table of answers puts before what a spreadsheet would compute.
+
+    >>> as_written("'=1+1"), as_written("'tis")
+    ('=1+1', "'tis")
+    """
+    return cell[1:] if re.match(r"'[=+\-@\t\r\n]", cell) else cell
 
 
 def _read_csv(path: Path) -> tuple[Any, Mapping[int, Problem]]:

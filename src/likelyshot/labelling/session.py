@@ -21,7 +21,7 @@ from likelyshot.labelling.desk import Desk
 from likelyshot.labelling.exports import export, read_label_studio
 from likelyshot.labelling.journal import Change
 from likelyshot.labelling.labels import Labels, check_class, journal_path
-from likelyshot.labelling.things import Things, lay_out
+from likelyshot.labelling.things import Things, folder_of, lay_out
 from likelyshot.methods.binding import Params
 from likelyshot.own_data.piles import Pile, read_labelled, read_pile
 from likelyshot.own_data.pipeline import DEFAULT_ENCODERS
@@ -229,7 +229,7 @@ def _output(source: Path, output: str | Path | None) -> Path:
     if output is None:
         here = Path.cwd()
         below = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(here))
-        output = "labels.csv" if below else source.absolute().parent / "labels.csv"
+        output = "labels.csv" if below else folder_of(source) / "labels.csv"
     path = Path(output)
     if path.suffix.lower() != ".csv" or path.is_dir():
         raise InputError(

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likelyshot.data.items import Item, Problem
+from likelyshot.data.shards import Shards
+from likelyshot.data.tables import FILE_COLUMN, ROW_COLUMN
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.own_data.answers import FORMULA, encodable
-from likelyshot.own_data.piles import FILE_COLUMN, ROW_COLUMN, Pile
+from likelyshot.own_data.piles import Pile
 from likelyshot.own_data.rows import CachePlace, Rows, Stage, gather
 
 COLUMNS = {"image": ("path",), "text": ("name", "text"), "features": ("name", FILE_COLUMN, ROW_COLUMN)}
@@ -95,16 +97,21 @@ class Things:
             "path": "" if item.path is None else self.path_cell(item.path),
             "name": encodable(item.name),
             "text": encodable(item.text or ""),
-            FILE_COLUMN: self.path_cell(self.source),
-            ROW_COLUMN: str(self._places[number] + 1),
         }
+        if self.kind == "features":
+            file, row = self._stored(number)
+            values |= {FILE_COLUMN: self.path_cell(file), ROW_COLUMN: str(row + 1)}
         return [values[column] for column in self.columns]
 
+    def _stored(self, number: int) -> tuple[Path, int]:
+        """Say which file holds the vector of an item, and in which row, from 0."""
+        vectors, place = self.rows.vectors, int(self._places[number])
+        return vectors.place(place) if isinstance(vectors, Shards) else (self.source, place)
+
     @cached_property
-    def _places(self) -> list[int]:
+    def _places(self) -> NDArray[np.intp]:
         """The rows of the items in what was read."""
-        places: list[int] = self.rows.places.tolist()
-        return places
+        return self.rows.places
 
     def order(self, key: str) -> int:
         """Give the position of an item in the table of labels; those that are gone come last."""
@@ -120,8 +127,12 @@ class Things:
     @property
     def readable(self) -> bool:
         """Whether `classify --support` can read the table where it is: its files must lie below its folder."""
-        needed = self.source if self.kind == "features" else self.allowed
-        return needed is None or Path(os.path.realpath(needed)).is_relative_to(os.path.realpath(self.output.parent))
+        needed = [self.allowed]
+        if self.kind == "features":
+            vectors = self.rows.vectors
+            needed = [file.path for file in vectors.files] if isinstance(vectors, Shards) else [self.source]
+        folder = os.path.realpath(self.output.parent)
+        return all(place is None or Path(os.path.realpath(place)).is_relative_to(folder) for place in needed)
 
     def file(self, number: int) -> Path | None:
         """Give the file of an item, if it has one that still lies where it may; links may have changed since."""
@@ -153,6 +164,11 @@ def lay_out(
     """
     rows = gather(pile, encoder, cache=cache, stage=stage, what="the pile")
     vectors: NDArray[Any] = rows.in_memory().astype(np.float32, copy=False)
-    allowed = pile.root or source.parent
+    allowed = pile.root or folder_of(source)
     has_files = pile.kind == "image" or (pile.kind == "features" and any(item.path for item in rows.items[:1000]))
     return Things(rows, vectors, pile.kind, pile.root, allowed if has_files else None, output, source)
+
+
+def folder_of(source: Path) -> Path:
+    """Give the folder that a pile lies in; it may be a pattern like "shards/*/*.npy"."""
+    return next(folder for folder in source.absolute().parents if folder.is_dir())

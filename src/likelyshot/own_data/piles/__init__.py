@@ -11,24 +11,26 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from likelyshot.data.archives import ARCHIVES, list_archive
-from likelyshot.data.features import READERS, reading
+from likelyshot.data.features import READERS, find_features, named_rows, reading, stacked
 from likelyshot.data.images import HEIC, SUFFIXES, UNSUPPORTED, WITHOUT_HEIC, find_images
 from likelyshot.data.items import Item, Problem
 from likelyshot.data.shards import STREAMED
-from likelyshot.data.tables import LABEL_COLUMNS, TABLES, Column, Table, read_table
+from likelyshot.data.tables import FILE_COLUMN, LABEL_COLUMNS, ROW_COLUMN, TABLES, Column, Table, read_table
 from likelyshot.errors import InputError
 from likelyshot.own_data.folders import REJECTED
-from likelyshot.own_data.piles.columns import Columns, as_written, from_shards, from_table
+from likelyshot.own_data.piles.columns import Columns, from_shards, from_table
 from likelyshot.own_data.piles.features import read_features
-from likelyshot.own_data.piles.pile import Chosen, Numbered, Pile, left_out, locate, names_and_texts
+from likelyshot.own_data.piles.pile import Chosen, Numbered, Pile, left_out, names_and_texts
 
 MAX_TEXT = 1 << 20  # bytes of a text
 #: Bytes of a Parquet file from which on its vectors are not all read into memory.
 STREAM_BYTES = 1 << 27
-#: Columns of a table that has no vectors of its own, but names rows, from 1, of a features file.
-FILE_COLUMN, ROW_COLUMN = "features_file", "features_row"
+NO_ROW = "no such row in the features file"
 
 __all__ = ["Chosen", "Numbered", "Pile", "duplicates", "names_and_texts", "only_in_pile", "read_labelled", "read_pile"]
 
@@ -44,7 +46,7 @@ def read_labelled(
     """Read labelled examples: a folder with one sub-folder per class, a table, or a file of features.
 
     A table (CSV, TSV, Parquet or JSONL) has a column of labels and one of paths, of texts or of embeddings, found by
-    their names unless they are given; or it names rows of a features file, in the columns features_file and
+    their names unless they are given; or it names rows of features files, in the columns features_file and
     features_row. Paths count from the folder of the table, or from `root`, and must not leave both. Labels are kept to
     the letter; classes that differ in case or Unicode form alone are reported.
     """
@@ -254,34 +256,31 @@ def _read_file(path: Path, columns: Columns, root: str | Path | None, labelled: 
         if (places := table.find([FILE_COLUMN])) and (numbers := table.find([ROW_COLUMN])):
             if not follow:
                 raise InputError("expected vectors, but this table names rows of another file: name that one")
-            return _rows_of_another(table, places, numbers, columns.label, folders)
+            return _rows_of_others(table, places, numbers, columns.label, folders)
         return from_table(table, columns, folders, labelled)
 
 
-def _rows_of_another(
+def _rows_of_others(
     table: Table, places: Column, numbers: Column, label_column: str | None, folders: Sequence[Path]
 ) -> Pile:
-    """Read a table that names rows of a features file, as `likelyshot label` writes for a pile of embeddings."""
-    files = {name for name in places.texts() if name}
-    if len(files) != 1:
-        raise InputError(f"expected one file in the column {FILE_COLUMN}, but got {len(files)}: give a table each")
-    name = files.pop()
-    place = locate(name, folders)
-    place = locate(as_written(name), folders) if isinstance(place, str) else place
-    if isinstance(place, str):
-        raise InputError(f"cannot read the vectors of {name[:200]!r} ({place}): move the table to a folder above it")
-    pile = _read_file(place, Columns(None, None, None), None, labelled=False, follow=False)
-    if pile.vectors is None:
-        raise InputError(f"expected vectors in {name[:200]!r}, but got {pile.kind}s: correct the column {FILE_COLUMN}")
+    """Read a table that names rows of features files, as `likelyshot label` writes for a pile of embeddings."""
     column = table.named(label_column) if label_column else table.find(LABEL_COLUMNS)
     labels = [""] * len(table.rows) if column is None else column.texts()
-    known = {str(row + 1): row for row in range(len(pile.items))}
-    found = [(known.get(cell), label) for cell, label in zip(numbers.texts(), labels, strict=True)]
-    rows = [row for row, _ in found if row is not None]
-    items = [replace(pile.items[row], label=label or None) for row, label in found if row is not None]
-    gone = [
-        Problem(f"row {n}", "no such row in the features file")
-        for n, (row, _) in zip(table.rows, found, strict=True)
-        if row is None
-    ]
-    return replace(pile, items=items, vectors=pile.vectors[rows], problems=[*table.problems, *pile.problems, *gone])
+    items: dict[int, Item] = {}
+    vectors: dict[int, NDArray[Any]] = {}
+    problems = list(table.problems)
+    for name, cells in named_rows(places, numbers).items():
+        pile = _read_file(find_features(name, folders), Columns(None, None, None), None, labelled=False, follow=False)
+        if pile.vectors is None:
+            raise InputError(
+                f"expected vectors in {name[:200]!r}, but got {pile.kind}s: correct the column {FILE_COLUMN}"
+            )
+        kept = [(place, row) for place, row in cells if 0 <= row < len(pile.items)]
+        found = pile.vectors[[row for _, row in kept]]
+        items.update({place: replace(pile.items[row], label=labels[place] or None) for place, row in kept})
+        vectors.update({place: found[at] for at, (place, _) in enumerate(kept)})
+        problems += pile.problems
+    problems += [Problem(f"row {n}", NO_ROW) for place, n in enumerate(table.rows) if place not in items]
+    places_kept = sorted(items)
+    rows = stacked([vectors[place] for place in places_kept])
+    return Pile([items[place] for place in places_kept], rows, problems, "features")

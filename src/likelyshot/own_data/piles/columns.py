@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from likelyshot.data.files import locate
 from likelyshot.data.items import Item, Problem
-from likelyshot.data.tables import LABEL_COLUMNS, Column, Table
+from likelyshot.data.tables import LABEL_COLUMNS, Column, Table, as_written
 from likelyshot.errors import InputError
 from likelyshot.own_data.piles.features import column_names, shard_pile, vector_pile
-from likelyshot.own_data.piles.pile import Pile, left_out, locate
+from likelyshot.own_data.piles.pile import Pile, left_out
 
 PATH_COLUMNS = ("path", "image", "file", "filename")
 TEXT_COLUMNS = ("text", "sentence", "title")
@@ -128,12 +128,3 @@ def _image_pile(paths: Column, labels: Sequence[str | None], problems: list[Prob
         else:
             problems.append(Problem(name or f"row {number}", place, f"row {number}"))
     return Pile(items, None, problems, "image")
-
-
-def as_written(cell: str) -> str:
-    """Take off the apostrophe that a table of answers puts before what a spreadsheet would compute.
-
-    >>> as_written("'=1+1"), as_written("'tis")
-    ('=1+1', "'tis")
-    """
-    return cell[1:] if re.match(r"'[=+\-@\t\r\n]", cell) else cell

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from likelyshot.data.files import locate
 from likelyshot.data.items import Item, Problem
 from likelyshot.data.shards import Shards
 
@@ -82,24 +82,6 @@ class Listed(Sequence[Item]):
     def _item(self, name: str) -> Item:
         found = locate(name, self._folders)
         return Item(name, path=found if isinstance(found, Path) else None)
-
-
-def locate(name: str, folders: Sequence[Path]) -> Path | str:
-    """The file of that name within the folders, or a few words why there is none."""
-    if not name:
-        return "no path"
-    outside = False
-    for folder in folders:
-        path = folder / name
-        try:
-            real = Path(os.path.realpath(path))
-        except ValueError:  # a null in the name
-            return "missing file"
-        if not any(real.is_relative_to(allowed) for allowed in folders):
-            outside = True
-        elif os.path.isfile(real):  # Path.is_file raises for names that are too long  # noqa: PTH113
-            return path
-    return "outside the folder" if outside else "missing file"
 
 
 class Chosen(Sequence[Item]):
