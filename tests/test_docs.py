@@ -1,4 +1,7 @@
-"""What README and docs print exists: code compiles, its imports resolve, commands parse, links lead somewhere."""
+"""What README and docs name exists: imports resolve, commands in sentences parse, links lead somewhere.
+
+tests/test_printed_blocks.py runs what they print in blocks.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +10,20 @@ import importlib
 import re
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
-import torch
-import typer.main
 
 import likelyshot
-from likelyshot.cli import app, spread
+from printed import FENCE, PAGES, ROOT, blocks, parse
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-ROOT = Path(__file__).parent.parent
-GUIDES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES = [*GUIDES, *sorted((ROOT / "docs").glob("results/*.md")), *sorted((ROOT / "docs").glob("decisions/*.md"))]
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-COMMANDS = typer.main.get_command(app)
-
-
-def blocks(path, *languages):
-    """Give the fenced blocks of a page in one of these languages, with their lines."""
-    text = path.read_text(encoding="utf-8")
-    for match in FENCE.finditer(text):
-        if match[1] in languages:
-            yield f"{path.relative_to(ROOT)}:{text[: match.start()].count(chr(10)) + 2}", match[2]
-
-
-PYTHON = [pytest.param(code, id=where) for path in PAGES for where, code in blocks(path, "python")]
+PYTHON = [
+    pytest.param(code, id=where) for path in PAGES for where, language, code in blocks(path) if language == "python"
+]
 PYTHON += [pytest.param(path.read_text(), id=f"examples/{path.name}") for path in sorted(ROOT.glob("examples/*.py"))]
 
 
@@ -48,51 +35,17 @@ def test_python_compiles_and_its_imports_resolve(code):
             assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
-@pytest.mark.parametrize("start", ["from likelyshot import FewShotClassifier", "from likelyshot import Dirichlet"])
-def test_python_of_the_readme_runs_as_printed(start, tmp_path, monkeypatch, capsys):
-    (code,) = [code for _, code in blocks(ROOT / "README.md", "python") if code.startswith(start)]
-    monkeypatch.chdir(tmp_path)
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(6).repeat(60)
-    vectors = torch.rand(6, 8, generator=generator)[labels] * torch.rand(360, 8, generator=generator)
-    likelyshot.Features.from_arrays(vectors, labels).save("F.safetensors")
-    given = {"X_support": vectors[:18].numpy(), "y_support": labels[:18].numpy(), "X": vectors, "X_pile": vectors}
-    exec(compile(code, "README.md", "exec"), given)  # our own page
-    printed = capsys.readouterr().out
-    assert "over 10000 tasks" in printed if "print(" in code else len(given["clf"].classes_) == 6
-
-
-def command_lines():
-    """Give every command of likelyshot that a page prints, and whether it is whole: in a block, not inline."""
+def commands_in_sentences():
     for path in PAGES:
-        printed = []
-        for where, block in blocks(path, "", "sh", "bash", "shell", "console"):
-            lines = block.replace("\\\n", " ").splitlines()
-            printed += [(where, line.strip().removeprefix("$ "), True) for line in lines]
         text = FENCE.sub("", path.read_text(encoding="utf-8"))
-        inline = re.findall(r"(?<!`)`(likelyshot [^`]+)`(?!`)", text)
-        printed += [(str(path.relative_to(ROOT)), " ".join(line.split()), False) for line in inline]
-        for where, line, whole in printed:
-            if match := re.search(r"(?:^|\| |-m )(likelyshot [a-z].*)", line):
-                yield pytest.param(match[1], whole, id=f"{where} {match[1]}")
+        for line in re.findall(r"(?<!`)`(likelyshot [a-z][^`]*)`(?!`)", text):
+            yield pytest.param(" ".join(line.split()), id=f"{path.relative_to(ROOT)} {line}")
 
 
-def parse(line, whole=True):
-    """Parse a command as a shell would, up to a pipe, and run nothing; raise an error of its usage."""
-    words = spread(shlex.split(line, comments=True)[1:])
-    end = next((place for place, word in enumerate(words) if word in ("|", ">", "&&", ";", "...")), len(words))
-    context = COMMANDS.make_context("likelyshot", words[:end])
-    name, command, rest = COMMANDS.resolve_command(context, words[:end])
-    try:
-        command.make_context(name, rest, parent=context)
-    except Exception as error:  # of typer's own click, or of click, by its version
-        if whole or type(error).__name__ != "MissingParameter":
-            raise
-
-
-@pytest.mark.parametrize(("line", "whole"), list(command_lines()))
-def test_commands_parse(line, whole):
-    parse(line, whole)
+@pytest.mark.parametrize("line", list(commands_in_sentences()))
+def test_commands_in_sentences_parse(line):
+    words = shlex.split(line)[1:]
+    parse(words[: words.index("...")] if "..." in words else words, whole=False)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +59,7 @@ def test_commands_parse(line, whole):
 )
 def test_the_test_of_commands_can_fail(line, complaint):
     with pytest.raises(Exception, match=complaint):
-        parse(line)
+        parse(shlex.split(line)[1:])
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
