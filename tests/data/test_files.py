@@ -270,3 +270,18 @@ def test_the_same_tensors_and_notes_are_the_same_bytes(tmp_path):
     assert all(torch.equal(found[name], tensors[name]) for name in tensors)
     write_tensors(tmp_path / "c", tensors, {})
     assert read_tensors(tmp_path / "c", what="tensors", remedy="write them")[1] == {}
+
+
+def test_tensors_are_written_as_safetensors_writes_them_streamed_or_not(tmp_path):
+    torch.manual_seed(0)
+    tensors = {f"{kind} {n}": (9 * torch.rand(3, n)).to(getattr(torch, kind)) for n in (2, 0) for kind in files.TYPES}
+    assert write_tensors(tmp_path / "a", tensors, {"x": "y"}).read_bytes() == save(tensors, {"x": "y"})
+    rows = torch.rand(5, 4)
+    streamed = files.Streamed("float32", (5, 4), (part.numpy() for part in rows.split(2)))
+    write_tensors(tmp_path / "b", {"rows": streamed, "n": torch.arange(3)}, {"x": "y"})
+    assert (tmp_path / "b").read_bytes() == save({"rows": rows, "n": torch.arange(3)}, {"x": "y"})
+    with pytest.raises(InputError, match="other numbers than its shape says"):
+        write_tensors(tmp_path / "c", {"rows": files.Streamed("float32", (5, 4), [np.zeros(3)])}, {})
+    with pytest.raises(InputError, match="no tensors of complex128"):
+        write_tensors(tmp_path / "c", {"rows": torch.zeros(3, dtype=torch.complex128)}, {})
+    assert not (tmp_path / "c").exists()

@@ -82,7 +82,7 @@ def test_vectors_are_those_of_the_images_in_order(items, monkeypatch):
         assert found.vectors.dtype == np.float32
         assert np.array_equal(found.vectors, expected(items))
         assert found.kept.tolist() == list(range(11))
-        assert found.digests == [hashlib.sha256(item.path.read_bytes()).hexdigest() for item in items]
+        assert list(found.digests) == [hashlib.sha256(item.path.read_bytes()).hexdigest() for item in items]
         assert (found.problems, found.encoded, encoder.batches) == ([], 11, [4, 4, 3])
 
 
@@ -179,7 +179,7 @@ def test_images_that_are_no_files(items, tmp_path):
 
 def test_everything_bad_or_nothing_at_all(tmp_path):
     found = embed([Item("x", None, tmp_path / "x.png")], Counting(), cache=None)
-    assert (found.vectors.shape, found.kept.shape, found.digests) == ((0, 5), (0,), [])
+    assert (found.vectors.shape, found.kept.shape, list(found.digests)) == ((0, 5), (0,), [])
     assert embed([], Counting(), cache=None).vectors.shape == (0, 5)
 
 
@@ -255,7 +255,7 @@ def test_reading_does_not_run_far_ahead(tmp_path):
 class TestCache:
     def rows(self, n, dim=3):
         rng = np.random.default_rng(n)
-        return [(rng.bytes(32).hex(), rng.random(dim, dtype=np.float32)) for _ in range(n)]
+        return [(rng.bytes(32), rng.random(dim, dtype=np.float32)) for _ in range(n)]
 
     def filled(self, folder, n=200):
         cache, rows = Cache(folder, DIGEST, 3), self.rows(n)
@@ -369,7 +369,7 @@ class TestCache:
             "import os, signal, sys; from pathlib import Path\n"
             "from likelyshot.encoders import embed as cache; import numpy as np\n"
             "cache.EVERY = -1.0; c = cache.Cache(Path(sys.argv[1]), 'ab' * 32, 3)\n"
-            "c.put([('11' * 32, np.ones(3, np.float32))]); os.kill(os.getpid(), signal.SIGKILL)"
+            "c.put([(b'1' * 32, np.ones(3, np.float32))]); os.kill(os.getpid(), signal.SIGKILL)"
         )
         assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == -9
         assert self.found(tmp_path, [("11" * 32, None)])[0].tolist() == [1, 1, 1]

@@ -36,7 +36,7 @@ from likelyshot.data.arrays import (
     read_npy,
     unicode,
 )
-from likelyshot.data.files import locate, write_tensors
+from likelyshot.data.files import Streamed, locate, write_tensors
 from likelyshot.data.items import PackedNames
 from likelyshot.data.tables import (
     FILE_COLUMN,
@@ -153,10 +153,7 @@ class Features:
 
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file, whole or not at all."""
-        tensors = {"features": self.vectors, "labels": self.labels}
-        if self.paths is not None:
-            tensors["paths"] = torch.from_numpy(PackedNames.of(self.paths).packed.copy())
-        return write_tensors(path, tensors, {**self.source, "classes": json.dumps(self.classes)})
+        return write_features(path, self.vectors, self.labels, self.classes, self.source, self.paths)
 
     @cached_property
     def digest(self) -> str:
@@ -184,6 +181,30 @@ class Features:
         """Split signed features into [relu(x), relu(-x)]: nowhere negative, twice as long, lossless."""
         source = {**self.source, "rectified": "[relu(x), relu(-x)]"}
         return Features(rectify(self.vectors), self.labels, self.classes, source, self.paths)
+
+
+def write_features(
+    path: str | Path,
+    vectors: Tensor | Streamed,
+    labels: Tensor,
+    classes: Sequence[str],
+    source: Mapping[str, str],
+    paths: Iterable[str] | None = None,
+) -> Path:
+    """Write what `Features.save` writes, whose vectors need not be in memory.
+
+    Args:
+        path: The safetensors file.
+        vectors: All finite, (n, d).
+        labels: As in `Features`.
+        classes: As in `Features`.
+        source: As in `Features`.
+        paths: As in `Features`.
+    """
+    tensors = {"features": vectors, "labels": labels}
+    if paths is not None:
+        tensors["paths"] = torch.from_numpy(PackedNames.of(paths).packed.copy())
+    return write_tensors(path, tensors, {**source, "classes": json.dumps(list(classes))})
 
 
 def splits(path: str | Path) -> tuple[str, ...]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import reprlib
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
 from safetensors import SafetensorError, safe_open
@@ -183,23 +184,79 @@ def read_document(path: str | Path, schema: type[T], *, what: str, remedy: str) 
         return msgspec.json.decode(data, type=schema)
 
 
-def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> Path:
+class Streamed(NamedTuple):
+    """A tensor that is not in memory as a whole: `write_tensors` asks for its pieces and writes each as it comes.
+
+    Args:
+        dtype: Its type, as "float32".
+        shape: Its shape.
+        pieces: Arrays that hold all its numbers in order.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    pieces: Iterable[Any]
+
+
+#: What safetensors calls the types, and their bytes, in the order in which it puts tensors.
+TYPES = {
+    "int64": ("I64", 8),
+    "float64": ("F64", 8),
+    "complex64": ("C64", 8),
+    "float32": ("F32", 4),
+    "int32": ("I32", 4),
+    "bfloat16": ("BF16", 2),
+    "float16": ("F16", 2),
+    "int16": ("I16", 2),
+    "int8": ("I8", 1),
+    "uint8": ("U8", 1),
+    "bool": ("BOOL", 1),
+}
+
+
+def write_tensors(path: str | Path, tensors: Mapping[str, Tensor | Streamed], notes: Mapping[str, str]) -> Path:
     """Write a plain safetensors file, whole or not at all. The same content always gives the same bytes.
+
+    Nothing is copied: what is streamed needs the memory of a piece.
 
     Args:
         path: The file.
         tensors: By name, on any device and in any layout.
         notes: The metadata of the file.
     """
-    from safetensors.torch import save
-
-    data = save(_plain(tensors), dict(notes))
-    end = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:end])
-    header["__metadata__"] = dict(sorted(notes.items()))  # safetensors writes the notes in any order
+    order = list(TYPES)
+    types = {name: str(value.dtype).removeprefix("torch.") for name, value in tensors.items()}
+    if unknown := next((kind for kind in types.values() if kind not in TYPES), None):
+        raise InputError(f"cannot write {path}: safetensors files have no tensors of {unknown}, so convert them")
+    names = sorted(tensors, key=lambda name: (order.index(types[name]), name))
+    header: dict[str, Any] = {"__metadata__": dict(sorted(notes.items()))}
+    end = 0
+    for name in names:
+        (kind, size), shape, start = TYPES[types[name]], list(tensors[name].shape), end
+        end += size * math.prod(shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
-    return write_whole(path, b"".join((len(text).to_bytes(8, "little"), text, memoryview(data)[end:])))
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            for piece in _bytes(tensors[name]):
+                file.write(piece)
+        if file.tell() != 8 + len(text) + end:
+            raise InputError(f"cannot write {path}: a tensor has other numbers than its shape says, so start again")
+    return Path(path)
+
+
+def _bytes(value: Tensor | Streamed) -> Iterator[Any]:
+    """Give the bytes of a tensor, without a copy if it is on the CPU and contiguous."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, Streamed):
+        for piece in value.pieces:
+            yield np.ascontiguousarray(piece, value.dtype).data.cast("B")
+    elif value.numel():
+        yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def read_tensors(path: str | Path, *, what: str, remedy: str) -> tuple[dict[str, Tensor], dict[str, str]]:

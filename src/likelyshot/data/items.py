@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,26 @@ class Problem:
     detail: str = ""
 
 
-class PackedNames(Sequence[str]):
-    """Names in one array of bytes, each decoded when it is asked for: a million of them take little memory.
+class Lazy(Sequence[T], ABC):
+    """A sequence whose elements are made when they are asked for: a million of them take little memory."""
+
+    @abstractmethod
+    def _make(self, rows: range) -> list[T]:
+        """Make the elements of these places, all of them in the sequence."""
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[T]: ...
+    def __getitem__(self, place: int | slice) -> T | list[T]:
+        if isinstance(place, slice):
+            return self._make(range(len(self))[place])
+        row = range(len(self))[place]
+        return self._make(range(row, row + 1))[0]
+
+
+class PackedNames(Lazy[str]):
+    """Names in one array of bytes, each decoded when it is asked for.
 
     Args:
         packed: The names in UTF-8, each followed by a null byte, uint8, perhaps a map of a file.
@@ -54,13 +75,29 @@ class PackedNames(Sequence[str]):
     def __len__(self) -> int:
         return len(self._ends)
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[str]: ...
-    def __getitem__(self, place: int | slice) -> str | list[str]:
-        if isinstance(place, slice):
-            return [self[row] for row in range(*place.indices(len(self)))]
-        row = range(len(self))[place]
+    def _make(self, rows: range) -> list[str]:
+        return [self._name(row) for row in rows]
+
+    def _name(self, row: int) -> str:
         start = int(self._ends[row - 1]) + 1 if row else 0
         return self.packed[start : self._ends[row]].tobytes().decode("utf-8", "surrogateescape")
+
+
+class Digests(Lazy[str]):
+    """SHA-256 digests in one array, each given as 64 hexadecimal digits.
+
+    Args:
+        packed: Their bytes, (n, 32) uint8.
+
+    >>> Digests(np.zeros((2, 32), np.uint8))[0][:8]
+    '00000000'
+    """
+
+    def __init__(self, packed: NDArray[np.uint8]) -> None:
+        self.packed = packed
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    def _make(self, rows: range) -> list[str]:
+        return [self.packed[row].tobytes().hex() for row in rows]

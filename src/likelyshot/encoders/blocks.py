@@ -1,4 +1,4 @@
-"""Extraction block by block, by several processes or machines: finished blocks are files and are not done again."""
+"""Embedding block by block, by several processes or machines: finished blocks are files and are not done again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likelyshot.data.datasets import ImageSet
 from likelyshot.data.datasets.sources import Source
 from likelyshot.data.files import (
     Count,
@@ -26,31 +25,34 @@ from likelyshot.data.files import (
     write_container,
     write_document,
 )
-from likelyshot.data.items import Item, PackedNames, Problem
+from likelyshot.data.items import Digests, Item, Problem
+from likelyshot.data.shards import Shards, open_shard
 from likelyshot.encoders.embed import Embedded, Rows, embed
 from likelyshot.encoders.pretrained import Embedder, open_encoder
 from likelyshot.errors import InputError
 from likelyshot.machine import Progress, cluster, map_blocks
 from likelyshot.workers import Part
 
-FORM = "likelyshot.block/1"
+FORM = "likelyshot.block/2"
 MANIFEST = "_likelyshot.json"
-#: Images of a block, about.
+#: Items of a block, about.
 BLOCK = 512
 TEXTS = {"what": "a block of vectors of likelyshot", "remedy": "remove it, and run the part again"}
 
+#: Called with the places of a block and with those that have a vector, from the first: tensors to keep with these.
+More = Callable[[slice, NDArray[np.int64]], dict[str, Tensor]]
+
 
 class Manifest(msgspec.Struct):
-    """What all blocks of an extraction share."""
+    """What all blocks share."""
 
     identity: str
     blocks: Count
     parts: Count
-    images: Count
-    classes: list[str]
-    source: dict[str, str]
-    skip_unreadable: bool
-    format: Literal["likelyshot.extract/1"] = "likelyshot.extract/1"
+    items: Count
+    dim: Count
+    facts: dict[str, Any]
+    format: Literal["likelyshot.blocks/2"] = "likelyshot.blocks/2"
 
 
 class _Facts(msgspec.Struct):
@@ -58,13 +60,17 @@ class _Facts(msgspec.Struct):
 
 
 class Whole(NamedTuple):
-    """All blocks of an extraction."""
+    """All blocks."""
 
-    vectors: Tensor  # (n, d) float32
-    labels: Tensor  # (n,)
-    paths: list[str]
+    vectors: Shards | NDArray[np.float32]  # (n, d), in the files of the blocks
+    tensors: dict[str, Tensor]  # what else is kept: kept (n,), digests (n, 32), and what `more` gave
     problems: list[Problem]
     about: Manifest
+
+    def embedded(self) -> Embedded:
+        """Give what `embed` gives."""
+        digests = Digests(self.tensors["digests"].numpy())
+        return Embedded(self.vectors, self.tensors["kept"].numpy(), self.problems, digests, 0)
 
 
 def parts_folder(output: Path) -> Path:
@@ -72,67 +78,62 @@ def parts_folder(output: Path) -> Path:
     return output.with_name(f"{output.name}.parts")
 
 
-def extract_blocks(
-    images: ImageSet,
+def embed_blocks(
+    items: Sequence[Item],
     embedder: Embedder,
     folder: Path,
     *,
     encoder: str,
-    top: str,
     identity: str,
-    source: dict[str, str],
-    cache: Any,
+    facts: dict[str, Any] | None = None,
+    more: More = lambda span, kept: {},
+    images: Source | None = None,
+    cache: Any = None,
     part: Part | None = None,
-    progress: Progress = lambda steps: None,
+    progress: Progress | None = None,
 ) -> tuple[int, int]:
-    """Embed blocks of images and write each to a file; return how many were done now, and how many before.
+    """Embed blocks of items and write each to a file; return how many were done now, and how many before.
 
     Args:
-        images: The images.
+        items: Images or texts.
         embedder: What embeds them here.
         folder: Where the blocks are put.
         encoder: The name by which workers of a cluster open the same encoder.
-        top: What stands before the names of the images in the features file.
         identity: Digest of what the vectors follow from. A folder with blocks of another one is refused.
-        source: The notes of the features file.
+        facts: What else the manifest says.
+        more: What else to keep of a block.
+        images: Where to read the images, if the items have names only.
         cache: As in `embed`; workers of a cluster have none.
         part: Which blocks. Default: all.
-        progress: Called with the number of images that are done.
+        progress: Called with the number of items that are done.
     """
-    size = embedder.batch_size * max(1, BLOCK // embedder.batch_size)
-    count = -(-len(images) // size)
-    about = Manifest(
-        identity,
-        count,
-        1 if part is None else part.count,
-        len(images),
-        list(images.classes),
-        source,
-        images.skip_unreadable,
-    )
-    _claim(output_folder(folder), about)
+    size = _block_size(embedder)
+    count = -(-len(items) // size)
+    parts = 1 if part is None else part.count
+    _claim(output_folder(folder), Manifest(identity, count, parts, len(items), embedder.dim, facts or {}))
     mine = range(count) if part is None else part.of(count)
     missing = [number for number in mine if not _file(folder, number, count).is_file()]
-    spans = [slice(number * size, min(len(images), (number + 1) * size)) for number in missing]
-    progress(sum(min(size, len(images) - number * size) for number in mine if number not in set(missing)))
-    names = (list(images.names[span]) for span in spans)
-    done: Iterator[_Block]
-    if cluster() is None:
-        done = (_embedded(embedder, images.source, some, cache) for some in names)
+    spans = [slice(number * size, min(len(items), (number + 1) * size)) for number in missing]
+    done = progress or (lambda steps: None)
+    there = set(mine) - set(missing)
+    done(sum(min(size, len(items) - number * size) for number in there))
+    groups = (list(items[span]) for span in spans)
+    found: Iterator[Embedded]
+    if cluster() is not None and _opens(encoder, embedder):
+        found = map_blocks(_embed_on_worker, (encoder, embedder.digest, images), groups)
     else:
-        done = map_blocks(_embed_on_worker, (encoder, embedder.digest, images.source), names)
-    for number, span, block in zip(missing, spans, done, strict=True):
-        kept = torch.tensor(block.kept)
-        paths = [f"{top}{images.names[span][place]}" for place in block.kept.tolist()]
+        found = (_embed(embedder, images, some, cache) for some in groups)
+    for number, span, block in zip(missing, spans, found, strict=True):
         tensors = {
-            "vectors": torch.tensor(block.vectors),  # arrays from a cluster cannot be written to
-            "labels": images.labels[span][kept],
-            "paths": torch.from_numpy(PackedNames.of(paths).packed.copy()),
+            "vectors": torch.tensor(np.asarray(block.vectors[:])),  # arrays from a cluster cannot be written to
+            "kept": torch.tensor(block.kept + span.start),
+            "digests": torch.tensor(block.digests.packed),
+            **more(span, block.kept),
         }
-        facts = {"problems": [(problem.name, problem.kind, problem.detail) for problem in block.problems]}
-        write_container(_file(folder, number, count), tensors, facts, form=FORM)
-        progress(span.stop - span.start)
-    return len(missing), len(mine) - len(missing)
+        problems = [(problem.name, problem.kind, problem.detail) for problem in block.problems]
+        write_container(_file(folder, number, count), tensors, {"problems": problems}, form=FORM)
+        done(span.stop - span.start)
+    return len(missing), len(there)
 
 
 def embed_on_cluster(items: Sequence[Item], encoder: Embedder, progress: Progress | None = None) -> Embedded:
@@ -143,63 +144,57 @@ def embed_on_cluster(items: Sequence[Item], encoder: Embedder, progress: Progres
         encoder: One that workers can open by its name, or else everything is embedded here.
         progress: Called with the number of items done since the last call.
     """
-    try:
-        same = open_encoder(encoder.name).digest == encoder.digest
-    except InputError:  # a function of the user's own
-        same = False
-    if not same:
+    if not _opens(encoder.name, encoder):
         return embed(items, encoder, cache=None, progress=progress)
-    size = encoder.batch_size * max(1, BLOCK // encoder.batch_size)
+    size = _block_size(encoder)
     rows = Rows(len(items), encoder.dim, Path(tempfile.gettempdir()))
-    kept: list[NDArray[np.int64]] = []
+    kept, digests = [np.empty(0, np.int64)], [np.empty((0, 32), np.uint8)]
     problems: list[Problem] = []
-    digests: list[str] = []
-    encoded = 0
+    done = encoded = 0
     groups = (list(items[start : start + size]) for start in range(0, len(items), size))
-    for number, found in enumerate(map_blocks(_embed_items, (encoder.name, encoder.digest), groups)):
-        rows.write(len(digests), np.asarray(found.vectors[:]))
+    shared = (encoder.name, encoder.digest, None)
+    for number, found in enumerate(map_blocks(_embed_on_worker, shared, groups)):
+        rows.write(done, np.asarray(found.vectors[:]))
         kept.append(found.kept + number * size)
         problems += found.problems
-        digests += found.digests
+        digests.append(found.digests.packed)
+        done += len(found.kept)
         encoded += found.encoded
         if progress is not None:
             progress(min(size, len(items) - number * size))
-    places = np.concatenate(kept) if kept else np.empty(0, np.int64)
-    return Embedded(rows.first(len(digests)), places, problems, digests, encoded)
+    return Embedded(rows.first(done), np.concatenate(kept), problems, Digests(np.concatenate(digests)), encoded)
 
 
-def _embed_items(shared: tuple[str, str], items: Sequence[Item]) -> Embedded:
-    return embed(items, _same(*shared), cache=None)
+def _block_size(encoder: Embedder) -> int:
+    return encoder.batch_size * max(1, BLOCK // encoder.batch_size)
 
 
-class _Block(NamedTuple):
-    vectors: np.ndarray[Any, np.dtype[np.float32]]
-    kept: np.ndarray[Any, np.dtype[np.int64]]
-    problems: list[Problem]
+def _opens(name: str, encoder: Embedder) -> bool:
+    """Whether a worker that opens an encoder by its name has the same one; not if it is a function of the user's."""
+    try:
+        return open_encoder(name).digest == encoder.digest
+    except InputError:
+        return False
 
 
-def _embedded(embedder: Embedder, source: Source, names: Sequence[str], cache: Any) -> _Block:
-    found = embed([Item(name) for name in names], embedder, cache=cache, content=lambda item: source.read(item.name))
-    return _Block(np.asarray(found.vectors[:]), found.kept, found.problems)
+def _embed(embedder: Embedder, images: Source | None, items: Sequence[Item], cache: Any) -> Embedded:
+    content = None if images is None else lambda item: images.read(item.name)
+    return embed(items, embedder, cache=cache, content=content)
 
 
-def _embed_on_worker(shared: tuple[str, str, Source], names: Sequence[str]) -> _Block:
-    encoder, digest, source = shared
-    if not source.path.exists():
+def _embed_on_worker(shared: tuple[str, str, Source | None], items: Sequence[Item]) -> Embedded:
+    encoder, digest, images = shared
+    if images is not None and not images.path.exists():
         import socket
 
         raise InputError(
-            f"expected the images at {source.path}, but {socket.gethostname()} has nothing there: put them on a disk "
+            f"expected the images at {images.path}, but {socket.gethostname()} has nothing there: put them on a disk "
             "that all machines see under the same path"
         )
-    return _embedded(_same(encoder, digest), source, names, None)
-
-
-def _same(encoder: str, digest: str) -> Embedder:
     opened = _open(encoder)
     if opened.digest != digest:
         raise InputError(f"expected the same encoder {encoder} on every machine, but one differs: install the same")
-    return opened
+    return _embed(opened, images, items, None)
 
 
 @functools.lru_cache(maxsize=1)
@@ -207,14 +202,19 @@ def _open(encoder: str) -> Embedder:
     return open_encoder(encoder)
 
 
-def read_blocks(folder: Path) -> Whole:
-    """Read all blocks of an extraction; one that is missing raises InputError.
+def has_blocks(folder: Path) -> bool:
+    """Return whether a folder holds blocks of vectors."""
+    return (folder / MANIFEST).is_file()
+
+
+def read_blocks(folder: Path, command: str = "run the command") -> Whole:
+    """Check all blocks and read them, but for the vectors; one that is missing raises InputError.
 
     Args:
         folder: Where they are.
+        command: What to run again for those that are missing.
     """
-    what = "a folder of vectors of likelyshot extract --part"
-    about = read_document(folder / MANIFEST, Manifest, what=what, remedy="write one")
+    about = read_document(folder / MANIFEST, Manifest, what="a folder of vectors of likelyshot", remedy="write one")
     files = [_file(folder, number, about.blocks) for number in range(about.blocks)]
     missing = [number for number, file in enumerate(files) if not file.is_file()]
     if missing:
@@ -222,21 +222,24 @@ def read_blocks(folder: Path) -> Whole:
         raise InputError(
             f"expected {about.blocks} blocks in {folder}, but {len(missing)} are missing, so "
             f"{'part' if len(whose) == 1 else 'parts'} {', '.join(map(str, whose))} of {about.parts} "
-            f"{'is' if len(whose) == 1 else 'are'} not finished: run extract with --part {whose[0]}/{about.parts} again"
+            f"{'is' if len(whose) == 1 else 'are'} not finished: {command} with --part {whose[0]}/{about.parts} again"
         )
-    vectors, labels, paths, problems = [], [], [], []
+    kept: dict[str, list[Tensor]] = {}
+    problems = []
     for file in files:
         tensors, facts = read_container(file, _Facts, form=FORM, **TEXTS)
-        vectors.append(tensors["vectors"])
-        labels.append(tensors["labels"])
-        paths += PackedNames(tensors["paths"].numpy())[:]
+        for name, value in tensors.items():
+            if name != "vectors":
+                kept.setdefault(name, []).append(value)
         problems += [Problem(*problem) for problem in facts.problems]
-    return Whole(torch.cat(vectors), torch.cat(labels), paths, problems, about)
+    shards = [shard for file in files if (shard := open_shard(file)) is not None]  # a block may have no vector
+    vectors = Shards(shards) if shards else np.empty((0, about.dim), np.float32)
+    return Whole(vectors, {name: torch.cat(values) for name, values in kept.items()}, problems, about)
 
 
 def remove_blocks(folder: Path) -> None:
     """Remove the blocks of an extraction that is finished."""
-    if (folder / MANIFEST).is_file():
+    if has_blocks(folder):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -246,7 +249,7 @@ def _claim(folder: Path, mine: Manifest) -> None:
         found = read_document(path, Manifest, what="a folder of vectors of likelyshot", remedy="remove the folder")
         if (found.identity, found.blocks) != (mine.identity, mine.blocks):
             raise InputError(
-                f"expected vectors of the same images and encoder in {folder}, but it has others: remove the folder"
+                f"expected vectors of the same items and encoder in {folder}, but it has others: remove the folder"
             )
     write_document(path, json.loads(msgspec.json.encode(mine)))
 

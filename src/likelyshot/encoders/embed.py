@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from platformdirs import user_cache_path
 
 from likelyshot.data.archives import Member, read_member
 from likelyshot.data.images import ImageError, read_bytes, read_image
-from likelyshot.data.items import Item, Problem
+from likelyshot.data.items import Digests, Item, Problem
 from likelyshot.data.shards import Scratch, Shards
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
@@ -64,9 +64,8 @@ class Cache:
         self._writable = True
         self._connection = None if self.path is None else self._open(self.path)
 
-    def get(self, digest: str) -> Vector | None:
-        """Return the vector of a content, (dim,), or None if it is missing or damaged."""
-        key = bytes.fromhex(digest)
+    def get(self, key: bytes) -> Vector | None:
+        """Return the vector of a content by its digest, (dim,), or None if it is missing or damaged."""
         with self._lock:
             if self._connection is None:
                 return None
@@ -80,13 +79,13 @@ class Cache:
         vector = np.frombuffer(found[1], "<f4").astype(np.float32)
         return vector if vector.shape == (self.dim,) else None
 
-    def put(self, rows: Sequence[tuple[str, Vector]]) -> None:
+    def put(self, rows: Sequence[tuple[bytes, Vector]]) -> None:
         """Keep vectors by their digests; they are written together once a second, and by `close`."""
         with self._lock:
             if self._connection is None or not self._writable:
                 return
-            for digest, vector in rows:
-                key, blob = bytes.fromhex(digest), vector.astype("<f4").tobytes()
+            for key, vector in rows:
+                blob = vector.astype("<f4").tobytes()
                 self._pending.append((key, zlib.crc32(key + blob), blob))
             if time.monotonic() - self._written > EVERY:
                 self._flush()
@@ -160,7 +159,7 @@ class Embedded:
     vectors: NDArray[np.float32] | Shards  # (n, dim), in a temporary file if they are many
     kept: NDArray[np.int64]  # (n,) positions among the items, ascending
     problems: list[Problem]
-    digests: list[str]  # SHA-256 of the content of each kept item
+    digests: Digests  # SHA-256 of the content of each kept item
     encoded: int  # contents that were not in the cache
 
 
@@ -198,21 +197,20 @@ def embed(
             return embed(items, encoder, cache=store, progress=progress, content=content)
     done = progress or (lambda n: None)
     made = _Made(len(items), encoder.dim, _scratch_folder(cache))
-    keys: list[str] = []  # of every item, where to find its result
-    failed: dict[str, ImageError] = {}
-    waiting: list[tuple[int, _Read]] = []
+    failed: dict[int | bytes, ImageError] = {}  # by place, or by the digest of the content
+    waiting: list[_Read] = []
     encoded = 0
 
     def encode_waiting() -> None:
         nonlocal encoded
-        rows = encoder.encode([read.prepared for _, read in waiting])
-        sound = [bool(np.isfinite(row).all()) for row in rows]
-        for (place, read), row, good in zip(waiting, rows, sound, strict=True):
-            if good:
-                made.put(read.digest, place, row)
-            else:
-                failed[read.digest] = ImageError("no embedding", "NaN or infinity")
-        cache.put([(read.digest, row) for (_, read), row, good in zip(waiting, rows, sound, strict=True) if good])
+        rows = encoder.encode([read.prepared for read in waiting])
+        sound = np.isfinite(rows).all(1).tolist()
+        good = [(read.digest, row) for read, row, yes in zip(waiting, rows, sound, strict=True) if yes]
+        for digest, row in good:
+            made.put(digest, row)
+        bad = [read.digest for read, yes in zip(waiting, sound, strict=True) if not yes]
+        failed.update(dict.fromkeys(bad, ImageError("no embedding", "NaN or infinity")))
+        cache.put(good)
         encoded += len(waiting)
         done(len(waiting))
         waiting.clear()
@@ -224,25 +222,24 @@ def embed(
     )
     with contextlib.closing(reads):
         for place, read in enumerate(reads):
-            keys.append(read.digest or f"item {place}")
+            made.came(place, read.digest)
             if isinstance(read.result, ImageError):
-                failed[keys[-1]] = read.result
+                failed[read.digest or place] = read.result
             elif read.result is not None:
-                made.put(read.digest, place, read.result)
+                made.put(read.digest, read.result)
             if read.prepared is None:
                 done(1)
                 continue
-            waiting.append((place, read))
+            waiting.append(read)
             if len(waiting) == encoder.batch_size:
                 encode_waiting()
         if waiting:
             encode_waiting()
 
-    kept = [place for place, key in enumerate(keys) if key not in failed]
-    lost = [(item, failed[key]) for item, key in zip(items, keys, strict=True) if key in failed]
-    problems = [Problem(item.name, error.kind, error.detail) for item, error in lost]
-    digests = [keys[place] for place in kept]
-    return Embedded(made.in_order(kept, digests), np.array(kept, np.int64), problems, digests, encoded)
+    lost = made.lost(failed) if failed else []
+    problems = [Problem(items[place].name, error.kind, error.detail) for place, error in lost]
+    kept = np.delete(np.arange(len(items)), [place for place, _ in lost])
+    return Embedded(made.in_order(kept), kept, problems, Digests(made.digests[kept]), encoded)
 
 
 class Rows:
@@ -275,25 +272,42 @@ class Rows:
 
 
 class _Made:
-    """Vectors of contents, each made once, at the place of an item."""
+    """Vectors of contents, each made once, at the place of the first item that has it."""
 
     def __init__(self, count: int, dim: int, folder: Path) -> None:
         self._rows = Rows(count, dim, folder)
-        self._places: dict[str, int] = {}  # of every content
+        self.digests = np.zeros((count, 32), np.uint8)  # of every item; zeros if it has no content
+        self._first: dict[bytes, int] = {}  # the first place of every content
+        self._others: dict[int, int] = {}  # of further items, the first place of their content
 
-    def put(self, digest: str, place: int, vector: Vector) -> None:
-        """Keep the vector of a content at the place of an item that has it."""
-        self._places[digest] = place
-        self._rows.write(place, vector[None])
+    def came(self, place: int, digest: bytes) -> None:
+        """Note the content of an item; they come in order."""
+        if digest:
+            self.digests[place] = np.frombuffer(digest, np.uint8)
+            first = self._first.setdefault(digest, place)
+            if first != place:
+                self._others[place] = first
 
-    def in_order(self, kept: Sequence[int], digests: Sequence[str]) -> NDArray[np.float32] | Shards:
+    def put(self, digest: bytes, vector: Vector) -> None:
+        """Keep the vector of a content at the first place that has it."""
+        self._rows.write(self._first[digest], vector[None])
+
+    def lost(self, failed: Mapping[int | bytes, ImageError]) -> list[tuple[int, ImageError]]:
+        """Give the places of the items that failed, by themselves or by their content, and why."""
+        found = {place: error for place, error in failed.items() if isinstance(place, int)}
+        firsts = {self._first[digest]: error for digest, error in failed.items() if isinstance(digest, bytes)}
+        found |= firsts
+        found |= {place: firsts[first] for place, first in self._others.items() if first in firsts}
+        return sorted(found.items(), key=lambda pair: pair[0])
+
+    def in_order(self, kept: NDArray[np.int64]) -> NDArray[np.float32] | Shards:
         """Close the gaps of items that have no vector, and copy the vectors of contents that occur twice."""
-        for row, (place, digest) in enumerate(zip(kept, digests, strict=True)):
-            found = self._places[digest]
-            if found != row:
-                self._rows.write(row, self._rows.read(found))
-            if found == place:  # rows only move towards the beginning, so later copies find it there
-                self._places[digest] = row
+        if len(kept) < len(self.digests) or self._others:
+            for row, place in enumerate(kept.tolist()):
+                first = self._others.get(place, place)
+                found = int(np.searchsorted(kept, first)) if first < place else place
+                if found != row:  # rows only move towards the beginning, so the first one lies at its row already
+                    self._rows.write(row, self._rows.read(found))
         return self._rows.first(len(kept))
 
 
@@ -306,7 +320,7 @@ def _scratch_folder(cache: Cache) -> Path:
 class _Read:
     """What became of an item. With neither a result nor anything prepared, its content has been seen before."""
 
-    digest: str  # of the content; "" if there is none
+    digest: bytes  # of the content; b"" if there is none
     result: Vector | ImageError | None = None
     prepared: Any = None
 
@@ -318,15 +332,15 @@ class _Reader:
         self.encoder, self.store = encoder, store
         self.content = image if encoder.kind == "image" else _text
         self.side: int | None = getattr(encoder, "side", None)
-        self.seen: set[str] = set()
+        self.seen: set[bytes] = set()
         self.lock = threading.Lock()
 
     def read(self, item: Item) -> _Read:
         try:
             data = self.content(item)
         except ImageError as error:
-            return _Read("", error)
-        digest = hashlib.sha256(data).hexdigest()
+            return _Read(b"", error)
+        digest = hashlib.sha256(data).digest()
         with self.lock:
             if digest in self.seen:
                 return _Read(digest)

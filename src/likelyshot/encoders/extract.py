@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from likelyshot.data.datasets import ImageSet, open_images, refuse_unreadable
-from likelyshot.data.features import READERS, Base, Features
-from likelyshot.data.files import output_folder, write_tensors
-from likelyshot.data.items import Item
-from likelyshot.encoders.blocks import extract_blocks, parts_folder, read_blocks, remove_blocks
+from likelyshot.data.features import READERS, Base, Features, write_features
+from likelyshot.data.files import Streamed, output_folder, write_tensors
+from likelyshot.data.items import Item, Lazy, PackedNames
+from likelyshot.data.shards import Shards
+from likelyshot.encoders.blocks import embed_blocks, parts_folder, read_blocks, remove_blocks
 from likelyshot.encoders.checkpoints import load_encoder
 from likelyshot.encoders.embed import embed
 from likelyshot.encoders.networks import Encoder
@@ -28,87 +31,82 @@ from likelyshot.errors import InputError
 from likelyshot.machine import Progress, check_device, cluster
 from likelyshot.workers import Part
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 #: The value of all entries of what would be a vector of zeros, which has no direction and no gradient.
 FLOOR = 1e-6
 BATCH = 256  # vectors that a head encodes at once
+ROWS = 4_096  # vectors that are written at once
 
 
-def extract(
-    data: str | Path,
-    output: str | Path,
-    *,
-    encoder: str = DEFAULT,
-    split: str | None = None,
-    splits: str | Path | None = None,
-    skip_unreadable: bool = False,
-    device: str = "cpu",
-    cache: Path | Literal["user"] | None = "user",
-    start: Callable[[int], Progress] = lambda total: lambda done: None,
-) -> tuple[Features, bool]:
-    """Write the features of images to a file, and return them and whether they were computed now.
+@dataclass(frozen=True)
+class Extracted:
+    """A features file that `extract` wrote, or left as it was.
+
+    Args:
+        path: The file.
+        count: How many images it has.
+        dim: The length of a vector.
+        source: Where the vectors came from.
+        computed: Whether they were computed now.
+    """
+
+    path: Path
+    count: int
+    dim: int
+    source: Mapping[str, str]
+    computed: bool
+
+    @property
+    def features(self) -> Features:
+        """Read the file, all of it."""
+        return Features.load(self.path)
+
+
+def extract(data: str | Path, output: str | Path, **settings: Unpack[Settings]) -> Extracted:
+    """Write the features of images to a file.
 
     The file keeps the path of every image, from the folder's own name on, so that later answers can name it. A file
     that already has the features of these very images by this very encoder is left as it is. An image without any
-    activation has the value 1e-6 everywhere, so that every method can take it.
+    activation has the value 1e-6 everywhere, so that every method can take it. Vectors are written to disk as they are
+    made: a million images need little memory.
 
     Args:
         data: A folder or a zip archive of class folders, or of images without any folder, which are one class then;
             for a head that was trained on features, a features file.
         output: The safetensors file to write.
-        encoder: A name, as `open_encoder` takes it: "efficientnet_lite0", "timm:resnet50.a1_in1k", or a checkpoint of
-            `likelyshot train`.
-        split: "train", "val" or "test". Default: all classes.
-        splits: Which classes belong to which split: the name of a packaged split ("cub"), a JSON file, or a folder of
-            train.csv, val.csv and test.csv.
-        skip_unreadable: Leave out images that cannot be read. Default: they are an error.
-        device: "cpu", "cuda", ...
-        cache: Folder where vectors are kept as they are made, so that a call that was stopped goes on where it was;
-            "user": the user's cache; None: none.
-        start: Called once with the number of images; returns a function that is called with the number of images done
-            since the last call.
+        **settings: As `Settings` lists them.
     """
     data, output = Path(data), Path(output)
-    _check(output, device)
+    given = _checked(data, output, settings)
     if data.suffix.lower() in READERS and data.is_file():
         if cluster() is not None:
             raise InputError(f"expected images for --ray, but {data} has features: leave it out, a head is quick")
-        return _extract_head(data, output, encoder, split, device, start)
-    found = _open(data, encoder, split, splits, skip_unreadable, device)
+        return _extract_head(data, output, given)
+    found = _open(data, given)
     if cluster() is not None:
-        _embed_blocks(found, output, cache, None, start)
-        return merge_blocks(parts_folder(output), output), True
+        _embed_blocks(found, output, given, None)
+        return merge_blocks(parts_folder(output), output)
     images, embedder, _, source, top = found
     extraction = _hash(["with paths", embedder.digest, _content(images)])
     if _extraction(output) == extraction:
-        return Features.load(output), False
+        return _as_it_is(output)
     result = embed(
-        [Item(image) for image in images.names],
+        _Names(images.names),
         embedder,
-        cache=cache,
-        progress=start(len(images)),
+        cache=given["cache"],
+        progress=given["start"](len(images)),
         content=lambda item: images.source.read(item.name),
     )
     refuse_unreadable(result.problems, images.skip_unreadable, len(images))
     source |= {"extraction": extraction}
     labels = images.labels[torch.from_numpy(result.kept)]
-    paths = [f"{top}{images.names[place]}" for place in result.kept.tolist()]
-    vectors = torch.from_numpy(np.asarray(result.vectors[:]))
-    return _saved(output, vectors, labels, images.classes, source, paths, len(result.problems)), True
+    paths = (f"{top}{images.names[place]}" for place in result.kept.tolist())
+    return _saved(output, result.vectors, labels, images.classes, source, paths, len(result.problems))
 
 
-def extract_part(
-    data: str | Path,
-    output: str | Path,
-    part: Part,
-    *,
-    encoder: str = DEFAULT,
-    split: str | None = None,
-    splits: str | Path | None = None,
-    skip_unreadable: bool = False,
-    device: str = "cpu",
-    cache: Path | Literal["user"] | None = "user",
-    start: Callable[[int], Progress] = lambda total: lambda done: None,
-) -> tuple[int, int]:
+def extract_part(data: str | Path, output: str | Path, part: Part, **settings: Unpack[Settings]) -> tuple[int, int]:
     """Embed a part of the images, into a folder beside the output; return how many blocks were done now, and before.
 
     `merge_blocks` puts the parts together.
@@ -117,19 +115,63 @@ def extract_part(
         data: A folder or a zip archive of images.
         output: The features file that all parts together will be; this part goes to FILE.safetensors.parts.
         part: Which part.
-        encoder: As in `extract`.
-        split: As in `extract`.
-        splits: As in `extract`.
-        skip_unreadable: As in `extract`.
-        device: As in `extract`.
-        cache: As in `extract`.
-        start: As in `extract`.
+        **settings: As `Settings` lists them.
     """
     data, output = Path(data), Path(output)
-    _check(output, device)
+    given = _checked(data, output, settings)
     if data.suffix.lower() in READERS and data.is_file():
         raise InputError(f"expected images for --part, but {data} has features: leave it out, a head is quick")
-    return _embed_blocks(_open(data, encoder, split, splits, skip_unreadable, device), output, cache, part, start)
+    return _embed_blocks(_open(data, given), output, given, part)
+
+
+class Settings(TypedDict, total=False):
+    """The keyword arguments of `extract` and of `extract_part`.
+
+    Args:
+        encoder: What `open_encoder` takes: "efficientnet_lite0", the default, "timm:resnet50.a1_in1k", or a checkpoint
+            of `likelyshot train`; or an encoder.
+        split: "train", "val" or "test". Default: all classes.
+        splits: Which classes belong to which split: the name of a packaged split ("cub"), a JSON file, or a folder of
+            train.csv, val.csv and test.csv.
+        skip_unreadable: Leave out images that cannot be read. Default: they are an error.
+        device: "cpu", the default, "cuda", ...
+        cache: Folder where vectors are kept as they are made, so that a call that was stopped goes on where it was;
+            "user", the default: the user's cache; None: none.
+        start: Called once with the number of images; returns a function that is called with the number of images done
+            since the last call.
+    """
+
+    encoder: str | Embedder
+    split: str | None
+    splits: str | Path | None
+    skip_unreadable: bool
+    device: str
+    cache: Path | Literal["user"] | None
+    start: Callable[[int], Progress]
+
+
+DEFAULTS: Settings = {
+    "encoder": DEFAULT,
+    "split": None,
+    "splits": None,
+    "skip_unreadable": False,
+    "device": "cpu",
+    "cache": "user",
+    "start": lambda total: lambda done: None,
+}
+
+
+class _Names(Lazy[Item]):
+    """Images by their names."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def _make(self, rows: range) -> list[Item]:
+        return [Item(self._names[row]) for row in rows]
 
 
 class _Found(NamedTuple):
@@ -140,86 +182,103 @@ class _Found(NamedTuple):
     top: str  # before the names of images; never where the folder is on this machine
 
 
-def _check(output: Path, device: str) -> None:
+def _checked(data: Path, output: Path, settings: Settings) -> Settings:
     if output.suffix != ".safetensors":
         raise InputError(f"expected a features file that ends in .safetensors, got {output}: rename it")
+    if unknown := next((key for key in settings if key not in DEFAULTS), None):
+        raise TypeError(f"extract() got an unexpected keyword argument {unknown!r}")
+    given: Settings = {**DEFAULTS, **settings}
     output_folder(output.parent, make=False)
-    check_device(device)
+    device = check_device(given["device"])
     if device != "cpu" and cluster() is not None:
         raise InputError(f"expected the device cpu on a Ray cluster, got {device}: leave out --device, or --ray")
+    return given
 
 
-def _open(
-    data: Path, encoder: str, split: str | None, splits: str | Path | None, skip_unreadable: bool, device: str
-) -> _Found:
-    embedder = open_encoder(encoder, device)
+def _open(data: Path, given: Settings) -> _Found:
+    encoder, split = given["encoder"], given["split"]
+    embedder = open_encoder(encoder, given["device"]) if isinstance(encoder, str) else encoder
+    encoder = encoder if isinstance(encoder, str) else encoder.name
     if embedder.kind != "image":
         raise InputError(f"expected an encoder of images, but {encoder} is one of {embedder.kind}s: choose another")
-    images = open_images(data, split=split, splits=splits, skip_unreadable=skip_unreadable, flat=True)
+    skip, splits = given["skip_unreadable"], given["splits"]
+    images = open_images(data, split=split, splits=splits, skip_unreadable=skip, flat=True)
     name = f"{Path(encoder).stem} {embedder.digest[:12]}" if encoder.endswith(".safetensors") else encoder
     source = {"dataset": data.stem, "encoder": name} | ({"split": split} if split else {})
     return _Found(images, embedder, encoder, source, f"{data.resolve().name}/" if data.is_dir() else "")
 
 
-def _embed_blocks(
-    found: _Found,
-    output: Path,
-    cache: Path | Literal["user"] | None,
-    part: Part | None,
-    start: Callable[[int], Progress],
-) -> tuple[int, int]:
+def _embed_blocks(found: _Found, output: Path, given: Settings, part: Part | None) -> tuple[int, int]:
     images = found.images
     stamps = [images.source.stamps(images.names), images.names, images.labels.tolist(), images.classes]
-    return extract_blocks(
-        images,
+
+    def more(span: slice, kept: NDArray[np.int64]) -> dict[str, Tensor]:
+        names = images.names[span]
+        paths = PackedNames.of(f"{found.top}{names[place]}" for place in kept.tolist())
+        return {"labels": images.labels[span][torch.tensor(kept)], "paths": torch.from_numpy(paths.packed.copy())}
+
+    return embed_blocks(
+        _Names(images.names),
         found.embedder,
         parts_folder(output),
         encoder=found.encoder,
-        top=found.top,
         identity=_hash([found.embedder.digest, stamps, images.skip_unreadable]),
-        source=found.source,
-        cache=cache,
+        facts={"classes": images.classes, "source": found.source, "skip_unreadable": images.skip_unreadable},
+        more=more,
+        images=images.source,
+        cache=given["cache"],
         part=part,
-        progress=start(len(images)),
+        progress=given["start"](len(images)),
     )
 
 
-def merge_blocks(folder: str | Path, output: str | Path) -> Features:
+def merge_blocks(folder: str | Path, output: str | Path) -> Extracted:
     """Put the parts of an extraction together to a features file, and remove them.
 
     Args:
         folder: The folder of the parts: FILE.safetensors.parts.
         output: The features file to write.
     """
-    whole = read_blocks(Path(folder))
-    about = whole.about
-    refuse_unreadable(whole.problems, about.skip_unreadable, about.images)
+    whole = read_blocks(Path(folder), "run extract")
+    facts = whole.about.facts
+    refuse_unreadable(whole.problems, facts["skip_unreadable"], whole.about.items)
+    paths, labels = PackedNames(whole.tensors["paths"].numpy()), whole.tensors["labels"]
     lost = len(whole.problems)
-    source = about.source
-    features = _saved(Path(output), whole.vectors, whole.labels, tuple(about.classes), source, whole.paths, lost)
+    saved = _saved(Path(output), whole.vectors, labels, tuple(facts["classes"]), dict(facts["source"]), paths, lost)
     remove_blocks(Path(folder))
-    return features
+    return saved
 
 
 def _saved(
     output: Path,
-    vectors: Tensor,
+    vectors: NDArray[np.float32] | Shards,
     labels: Tensor,
     classes: tuple[str, ...],
     source: dict[str, str],
-    paths: list[str],
+    paths: Iterable[str],
     lost: int,
-) -> Features:
+) -> Extracted:
+    """Write a features file, a few thousand vectors at a time."""
     source |= {"left_out": f"{lost} unreadable images"} if lost else {}
-    features = Features(_lifted(vectors), labels, classes, source, paths)
-    features.save(output_folder(output.parent) / output.name)
-    return features
+    Features(torch.tensor(vectors[:1]), labels[:1], classes, source)  # checks the names and that there is a vector
+    pieces = (_lifted(torch.tensor(vectors[at : at + ROWS])).numpy() for at in range(0, len(vectors), ROWS))
+    count, dim = vectors.shape
+    file = output_folder(output.parent) / output.name
+    write_features(file, Streamed("float32", (count, dim), pieces), labels, classes, source, paths)
+    return Extracted(output, count, dim, source, True)
 
 
-def _extract_head(
-    data: Path, output: Path, checkpoint: str, split: str | None, device: str, start: Callable[[int], Progress]
-) -> tuple[Features, bool]:
+def _as_it_is(output: Path) -> Extracted:
+    """Say what a features file has, without reading its vectors."""
+    with safe_open(output, framework="pt") as file:
+        count, dim = file.get_slice("features").get_shape()
+        notes = dict(file.metadata())
+    return Extracted(output, count, dim, {key: note for key, note in notes.items() if key != "classes"}, False)
+
+
+def _extract_head(data: Path, output: Path, given: Settings) -> Extracted:
     """Send cached features through a head that was trained on such features."""
+    checkpoint = given["encoder"] if isinstance(given["encoder"], str) else given["encoder"].name
     if not checkpoint.endswith(".safetensors"):
         raise InputError(
             f"the encoder {checkpoint} takes images, got the features {data}: give --checkpoint with a head"
@@ -227,7 +286,7 @@ def _extract_head(
     head, trained = load_encoder(checkpoint)
     if trained_preparation(trained, checkpoint) is not None:
         raise InputError(f"the encoder {checkpoint} takes images, got the features {data}: give the images")
-    features = Features.load(data, split=split)
+    features = Features.load(data, split=given["split"])
     if features.dim != head.params["in_dim"]:
         raise InputError(
             f"expected features of length {head.params['in_dim']}, as {checkpoint} was trained on, got {features.dim} "
@@ -236,15 +295,13 @@ def _extract_head(
     digest = identity([head.name], trained.part("encoder"))
     extraction = _hash([digest, features.digest])
     if _extraction(output) == extraction:
-        return Features.load(output), False
-    progress = start(len(features))
-    vectors = encode(
-        head.to(check_device(device)), (rows.to(device) for rows in torch.split(features.vectors, BATCH)), progress
-    )
+        return _as_it_is(output)
+    progress, device = given["start"](len(features)), given["device"]
+    vectors = encode(head.to(device), (rows.to(device) for rows in torch.split(features.vectors, BATCH)), progress)
     source = {**features.source, "encoder": f"{head.name} {digest[:12]}", "extraction": extraction}
     features = Features(vectors, features.labels, features.classes, source, features.paths)
     features.save(output_folder(output.parent) / output.name)
-    return features, True
+    return Extracted(output, len(features), features.dim, source, True)
 
 
 def encode(encoder: Encoder, batches: Iterable[Tensor], progress: Progress | None = None) -> Tensor:

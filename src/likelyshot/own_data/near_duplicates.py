@@ -40,12 +40,12 @@ def near_duplicates(pile: Rows, labelled: Rows | None, encoder: str) -> list[Nea
         labelled: The labelled examples, if they are known.
         encoder: What embedded both.
     """
-    if not pile.digests or len(pile.items) > MOST:
+    if pile.digests is None or len(pile.items) > MOST:
         return []
     least = ALIKE.get(encoder, ALIKE_ELSEWHERE)
     vectors = _directions(pile)
     found: dict[int, Near] = {}
-    if labelled is not None and labelled.digests:
+    if labelled is not None and labelled.digests is not None:
         for row, other, cosine in _alike(vectors, _directions(labelled), least):
             if pile.digests[row] != labelled.digests[other]:  # those that are equal are told apart from these
                 found[row] = Near(pile.items[row].name, labelled.items[other].name, cosine, True)

@@ -368,13 +368,16 @@ class Classification:
         """A digest of what the answers follow from: the model and the pile."""
         sha = hashlib.sha256()
         model, vectors = self.model, self.rows.vectors
-        stamps = vectors.stamps() if isinstance(vectors, Shards) and vectors.scratch is None else self.rows.digests
+        digests = self.rows.digests
+        stamps = [] if digests is not None or not isinstance(vectors, Shards) else vectors.stamps()
         params = [model.classes, self.method, model.params_for(self.method), model.rectified, model.reject, model.seed]
         judged = [self.judge.temperature, self.judge.threshold, list(vectors.shape), stamps, __version__]
         sha.update(json.dumps([params, judged], default=str).encode())
         for tensor in (model.support, model.labels, *(model.statistics[key] for key in sorted(model.statistics))):
             sha.update(tensor.contiguous().numpy().tobytes())
-        sha.update(self.rows.largest.tobytes())
+        if digests is not None:
+            sha.update(digests.packed.data)
+        sha.update(self.rows.largest.data)
         return sha.hexdigest()
 
     def save(

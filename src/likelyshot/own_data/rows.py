@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likelyshot.data.items import Item, Problem
+from likelyshot.data.items import Digests, Item, Problem
 from likelyshot.data.shards import Shards
 from likelyshot.encoders.blocks import embed_on_cluster
 from likelyshot.encoders.embed import Cache, embed
@@ -48,7 +48,7 @@ class Rows:
     vectors: Vectors  # (n, d)
     usable: NDArray[np.bool_] | None  # (n,), None if all are
     problems: list[Problem]  # everything that was left out, from reading on
-    digests: list[str]  # of the contents of the items; empty for vectors that were given
+    digests: Digests | None  # of the contents of the items; None for vectors that were given
     negative: bool  # whether any usable vector has a negative number
     largest: NDArray[np.floating[Any]]  # (n,) the largest number of each vector
 
@@ -77,7 +77,8 @@ def gather(
     >>> [item.name for item in rows.items], rows.problems
     (['a'], [Problem(name='b', kind='all zeros', detail='a vector without direction')])
     """
-    items, vectors, problems, digests = pile.items, pile.vectors, list(pile.problems), []
+    items, vectors, problems = pile.items, pile.vectors, list(pile.problems)
+    digests: Digests | None = None
     if vectors is None:
         if encoder is None:
             raise InputError(f"expected an encoder for {what}, but got none: name one (--encoder NAME)")
@@ -87,7 +88,7 @@ def gather(
         else:
             embedded = embed_on_cluster(items, encoder, progress)
         vectors, digests = embedded.vectors, embedded.digests
-        items = items if len(embedded.kept) == len(items) else [items[place] for place in embedded.kept.tolist()]
+        items = items if len(embedded.kept) == len(items) else Chosen(items, embedded.kept)
         problems += embedded.problems
     checked = scan(vectors, progress=begin(stage, f"reading {what}", len(vectors)))
     for rows, kind, detail in (
@@ -98,7 +99,7 @@ def gather(
     usable = None if checked.usable.all() else checked.usable
     if usable is not None:
         places = np.flatnonzero(usable)
-        digests = [digests[row] for row in places.tolist()] if digests else []
+        digests = None if digests is None else Digests(digests.packed[places])
         items = Chosen(items, places)
     return Rows(items, vectors, usable, problems, digests, checked.negative, checked.largest)
 
@@ -227,9 +228,13 @@ def as_tensor(block: NDArray[Any], rectified: bool = False) -> Tensor:
 
 def repeated(few: Rows, many: Rows) -> list[tuple[str, str]]:
     """Find what is in both, as pairs of names: by content where both were embedded, else by equal vectors."""
-    if few.digests and many.digests:
-        pairs = [zip((item.name for item in each.items), each.digests, strict=True) for each in (few, many)]
-        return duplicates(*pairs)
+    if few.digests is not None and many.digests is not None:
+        known = set(few.digests)
+        among = [row for row, digest in enumerate(many.digests) if digest in known]
+        return duplicates(
+            zip((item.name for item in few.items), few.digests, strict=True),
+            ((many.items[row].name, many.digests[row]) for row in among),
+        )
     same_names = []
     alike = np.isin(many.largest[many.places], few.largest[few.places])  # equal vectors have equal maxima
     for row in np.flatnonzero(alike).tolist():

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from likelyshot.data.arrays import float_tensor, number_classes
 from likelyshot.data.features import choose_split, open_features, read_labels, read_paths
-from likelyshot.data.items import Item, Problem
+from likelyshot.data.items import Item, Lazy, Problem
 from likelyshot.data.shards import Shard, Shards, open_shard, parquet_rows
 from likelyshot.data.tables import as_text
 from likelyshot.errors import InputError
@@ -92,7 +92,7 @@ def shard_pile(
     return Pile(TableItems(shards, meanings, locate), Shards(shards), problems, "features")
 
 
-class TableItems(Sequence[Item]):
+class TableItems(Lazy[Item]):
     """The items of many files: rows of Parquet by what their columns say, others by their number.
 
     Args:
@@ -115,18 +115,10 @@ class TableItems(Sequence[Item]):
     def __len__(self) -> int:
         return self._starts[-1]
 
-    @overload
-    def __getitem__(self, place: int) -> Item: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Item]: ...
-    def __getitem__(self, place: int | slice) -> Item | list[Item]:
-        if isinstance(place, int):
-            row = range(len(self))[place]
-            return self._between(row, row + 1)[0]
-        rows = range(len(self))[place]
+    def _make(self, rows: range) -> list[Item]:
         if rows.step == 1:
             return self._between(rows.start, rows.stop)
-        return [self[row] for row in rows]
+        return [item for row in rows for item in self._between(row, row + 1)]
 
     def names(self, part: slice) -> list[str] | None:
         """Give the names of some items, without looking for their files; None if they have texts."""

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from likelyshot.data.files import locate
-from likelyshot.data.items import Item, Problem
+from likelyshot.data.items import Item, Lazy, Problem
 from likelyshot.data.shards import Shards
 
 
@@ -27,33 +27,28 @@ class Pile:
     root: Path | None = None  # the folder that was searched, if it was one
 
 
-class Numbered(Sequence[Item]):
-    """The items "row 1", "row 2", ..., each made when it is asked for: a million of them take no memory.
+class Numbered(Lazy[Item]):
+    """The items "row 1", "row 2", ..., each made when it is asked for.
 
     >>> Numbered(3)[-1]
     Item(name='row 3', label=None, path=None, text=None)
     """
 
     def __init__(self, count: int) -> None:
-        self._places = range(1, count + 1)
+        self._count = count
 
     def __len__(self) -> int:
-        return len(self._places)
+        return self._count
 
-    @overload
-    def __getitem__(self, place: int) -> Item: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Item]: ...
-    def __getitem__(self, place: int | slice) -> Item | list[Item]:
-        rows = self._places[place]
-        return [Item(f"row {row}") for row in rows] if isinstance(rows, range) else Item(f"row {rows}")
+    def _make(self, rows: range) -> list[Item]:
+        return [Item(f"row {row + 1}") for row in rows]
 
     def names(self, part: slice) -> list[str]:
         """Give the names of some items, without the items."""
-        return [f"row {row}" for row in self._places[part]]
+        return [f"row {row + 1}" for row in range(self._count)[part]]
 
 
-class Listed(Sequence[Item]):
+class Listed(Lazy[Item]):
     """Items of the files that a features file names, each made, and found within the folders, when it is asked for.
 
     >>> Listed(["cat/1.png"], [])[0]
@@ -66,14 +61,8 @@ class Listed(Sequence[Item]):
     def __len__(self) -> int:
         return len(self._paths)
 
-    @overload
-    def __getitem__(self, place: int) -> Item: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Item]: ...
-    def __getitem__(self, place: int | slice) -> Item | list[Item]:
-        if isinstance(place, slice):
-            return [self._item(name) for name in self._paths[place]]
-        return self._item(self._paths[place])
+    def _make(self, rows: range) -> list[Item]:
+        return [self._item(self._paths[row]) for row in rows]
 
     def names(self, part: slice) -> list[str]:
         """Give the names of some items, without looking for their files."""
@@ -97,21 +86,15 @@ class Chosen(Sequence[Item]):
     def __len__(self) -> int:
         return len(self._places)
 
-    @overload
-    def __getitem__(self, place: int) -> Item: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Item]: ...
-    def __getitem__(self, place: int | slice) -> Item | list[Item]:
-        if isinstance(place, int):
-            return self._items[int(self._places[place])]
-        rows = self._places[place]
-        if not len(rows):
+    def _make(self, rows: range) -> list[Item]:
+        places = self._places[np.arange(rows.start, rows.stop, rows.step)]
+        if not len(places):
             return []
-        first = int(rows[0])
-        if rows[-1] - first < 4 * len(rows) and (np.diff(rows) > 0).all():  # close together: fetch them at once
-            near = self._items[first : int(rows[-1]) + 1]
-            return [near[row - first] for row in rows.tolist()]
-        return [self._items[row] for row in rows.tolist()]
+        first = int(places[0])
+        if places[-1] - first < 4 * len(places) and (np.diff(places) > 0).all():  # close together: fetch them at once
+            near = self._items[first : int(places[-1]) + 1]
+            return [near[place - first] for place in places.tolist()]
+        return [self._items[place] for place in places.tolist()]
 
 
 def names_and_texts(items: Sequence[Item], part: slice) -> tuple[list[str], list[str]]:
