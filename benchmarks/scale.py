@@ -2,7 +2,8 @@
 
 python -m benchmarks.scale                          # vectors: 10^5, 10^6 and 10^7 rows of 512 numbers in half precision
 python -m benchmarks.scale --rows 100000 --kind parquet
-python -m benchmarks.scale images --rows 100000     # images in a tar archive, with a simulated encoder
+python -m benchmarks.scale images --rows 1000000    # classify images in a tar archive, with a simulated encoder
+python -m benchmarks.scale extract --rows 1000000   # extract images of a folder, with the same encoder
 python -m benchmarks.scale ray --rows 1000000       # one pass over a pile by threads and by tasks of a local Ray
 
 Vectors are classified by the command line, in a process of its own. Memory is the largest resident set of that process,
@@ -104,54 +105,66 @@ def vectors(sizes: list[int], kind: str, method: str, place: str | None) -> Tabl
     return table
 
 
-def images(sizes: list[int], place: str | None) -> Table:
-    """Embed and classify piles of images in a tar archive, with an encoder that takes no time."""
-    table = headed("images of 16 x 16 pixels in a tar archive, simulated encoder of 1,280 numbers")
+def images(sizes: list[int], what: str, method: str, place: str | None) -> Table:
+    """Embed images with an encoder that takes no time, and classify those of an archive, or write a features file."""
+    done = f"classify by {method}, a tar archive" if what == "images" else "extract, a folder"
+    table = headed(f"{done} of images of 8 x 8 pixels, all different; simulated encoder of 1,280 numbers")
     for rows in sizes:
         with tempfile.TemporaryDirectory(dir=place) as folder:
-            make_images(Path(folder), rows)
+            make_images(Path(folder), rows, archive=what == "images")
             os.environ["LIKELYSHOT_CACHE"] = f"{folder}/cache"
-            seconds, cpu, memory = run([sys.executable, "-m", "benchmarks.scale", "embed", "--place", folder])
+            command = [sys.executable, "-m", "benchmarks.scale", "embed", "--place", folder, "--method", method]
+            seconds, cpu, memory = run(command)
         row(table, rows, seconds, cpu, memory)
     return table
 
 
-def make_images(folder: Path, count: int) -> None:
-    """Write labelled images in folders, and a pile of different ones in an archive."""
+def make_images(folder: Path, count: int, *, archive: bool) -> None:
+    """Write labelled images in folders, and a pile of different ones in an archive or a folder."""
     from PIL import Image
 
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(file, "BMP")
+    header = file.getvalue()[:-192]
+
     def picture(number: int) -> bytes:
-        noise = np.random.default_rng(number).integers(0, 96, (16, 16, 3), dtype=np.uint8)
-        noise[:, :, number % 3] += 128
-        file = io.BytesIO()
-        Image.fromarray(noise).save(file, "BMP")
-        return file.getvalue()
+        pixels = (np.random.default_rng(number % 5000).integers(0, 96, (64, 3)) + 128 * np.eye(3)[number % 3]) % 256
+        return header + number.to_bytes(8, "little") + pixels.astype(np.uint8).tobytes()[8:]
 
     for number in range(30):
         path = folder / "labelled" / str(number % 3) / f"{number}.bmp"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(picture(10**9 + number))
-    with tarfile.open(folder / "pile.tar", "w") as archive:
+    if not archive:
+        for number in range(count):
+            if number % 1000 == 0:
+                (folder / "pile" / f"{number // 1000:04d}").mkdir(parents=True)
+            (folder / "pile" / f"{number // 1000:04d}" / f"{number}.bmp").write_bytes(picture(number))
+        return
+    with (folder / "pile.tar").open("wb") as tar:
         for number in range(count):
             entry = tarfile.TarInfo(f"{number // 1000:04d}/{number}.bmp")
             data = picture(number)
             entry.size = len(data)
-            archive.addfile(entry, io.BytesIO(data))
+            tar.write(entry.tobuf() + data + bytes(-len(data) % 512))
+        tar.write(bytes(1024))
 
 
-def embed(folder: Path) -> None:
-    """Classify the images of a folder in this process, with a simulated encoder."""
+def embed(folder: Path, method: str) -> None:
+    """Classify or extract the images of a folder in this process, with a simulated encoder."""
     from likelyshot import callable_encoder
+    from likelyshot.encoders.extract import extract
     from likelyshot.own_data.pipeline import classify
 
     def encode(pictures: list[Any]) -> np.ndarray:
-        pixels = np.stack(
-            [np.asarray(picture.resize((16, 16)), np.float32).reshape(-1) for picture in pictures]
-        )  # (n, 768)
-        return np.concatenate([pixels, pixels[:, :512]], 1) + 1.0
+        pixels = np.stack([np.asarray(picture.crop((0, 0, 8, 8)), np.float32).reshape(-1) for picture in pictures])
+        return np.tile(pixels, 7)[:, :1280] + 1.0
 
     encoder = callable_encoder(encode, "simulated")
-    classify(folder / "labelled", folder / "pile.tar", encoder=encoder).save(folder / "answers")
+    if (folder / "pile.tar").exists():
+        classify(folder / "labelled", folder / "pile.tar", encoder=encoder, method=method).save(folder / "answers")
+    else:
+        extract(folder / "pile", folder / "features.safetensors", encoder=encoder)
 
 
 def overhead(rows: int, place: str | None) -> Table:
@@ -222,18 +235,18 @@ def row(table: Table, rows: int, seconds: float, cpu: float, memory: float) -> N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=["vectors", "images", "ray", "embed"], default="vectors")
+    parser.add_argument("what", nargs="?", choices=["vectors", "images", "extract", "ray", "embed"], default="vectors")
     parser.add_argument("--rows", type=int, nargs="+", help="sizes of the piles")
     parser.add_argument("--kind", choices=["npy", "parquet"], default="npy")
     parser.add_argument("--method", default="mll", help="default: mll; classify itself takes likelihood_mixture")
     parser.add_argument("--place", help="folder for the piles; default: the system's for temporary files")
     given = parser.parse_args()
     if given.what == "embed":
-        embed(Path(given.place))
+        embed(Path(given.place), given.method)
     elif given.what == "vectors":
         Console().print(vectors(given.rows or [10**5, 10**6, 10**7], given.kind, given.method, given.place))
-    elif given.what == "images":
-        Console().print(images(given.rows or [10**4, 10**5], given.place))
+    elif given.what in ("images", "extract"):
+        Console().print(images(given.rows or [10**4, 10**5], given.what, given.method, given.place))
     else:
         Console().print(overhead((given.rows or [10**6])[0], given.place))
 

@@ -114,9 +114,9 @@ def test_extraction_has_the_same_vectors(tmp_path, driver, monkeypatch):
         noise = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
         Image.fromarray(noise).save(path)
     settings = {"encoder": "conv4_cifar_fs", "cache": None}
-    one, _ = extract(tmp_path / "images", tmp_path / "one.safetensors", **settings)
+    one = extract(tmp_path / "images", tmp_path / "one.safetensors", **settings).features
     with on_ray():
-        other, _ = extract(tmp_path / "images", tmp_path / "other.safetensors", **settings)
+        other = extract(tmp_path / "images", tmp_path / "other.safetensors", **settings).features
     assert torch.equal(one.vectors, other.vectors)
     assert (one.digest, list(one.paths)) == (other.digest, list(other.paths))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "one.safetensors", "other.safetensors"]

@@ -80,13 +80,53 @@ def test_classify_and_predict(run, features, tmp_path):
         assert (tmp_path / "merged.csv").read_bytes() == (tmp_path / f"{name}.csv").read_bytes()
 
 
-def test_extract(run, tmp_path, monkeypatch):
+@pytest.fixture
+def images(tmp_path, monkeypatch):
+    """70 images of two classes, in blocks of 32."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("likelyshot.encoders.blocks.BLOCK", 1)
     for number in range(70):
         path = tmp_path / "images" / f"class {number % 2}" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)).save(path)
+    return tmp_path / "images"
+
+
+def test_a_part_embeds_its_own_images_only(run, images, tmp_path, monkeypatch):
+    from likelyshot.encoders import blocks
+
+    (images / "class 0" / "broken.png").write_bytes(b"no")
+    (tmp_path / "few" / "a").mkdir(parents=True)
+    (tmp_path / "few" / "b").mkdir()
+    for number in range(6):
+        (images / f"class {number % 2}" / f"{number}.png").rename(tmp_path / "few" / "ab"[number % 2] / f"{number}.png")
+    seen = []
+    embed = blocks.embed
+    monkeypatch.setattr(blocks, "embed", lambda items, *a, **k: seen.extend(items) or embed(items, *a, **k))
+    given = ("--encoder", "conv4_cifar_fs", "--no-cache")
+    run("fit", "-s", "few", "-o", "model.safetensors", *given)
+    for command in (("classify", "-s", "few", "-q", "images", *given), ("predict", "model.safetensors", "images")):
+        name = command[0]
+        assert run(*command, "-o", f"{name}.csv", "--no-cache", "--all-probabilities")[0] == 0
+        seen.clear()
+        in_parts(run, *command, "-o", name, "--no-cache", "--all-probabilities", count=3)
+        assert len(seen) == len(set(seen)) == 65
+        code, _, err = run(*command, "-o", name, "--part", "1/3")
+        assert (code, "but it has others" in err) == (2, True)  # without all probabilities
+        last = sorted((tmp_path / name / "_vectors").glob("block-*"))[-1]
+        data = last.read_bytes()
+        last.unlink()
+        code, _, err = run("merge", name, "-o", "merged.csv")
+        assert (code, "part 3 of 3 is not finished: run the command with --part 3/3 again" in err) == (2, True)
+        last.write_bytes(data)
+        code, out, err = run("merge", name, "-o", "merged.csv")
+        assert code == 0, err
+        assert "Wrote 64 answers to merged.csv" in out
+        assert "broken.png" in out
+        assert (tmp_path / "merged.csv").read_bytes() == (tmp_path / f"{name}.csv").read_bytes()
+
+
+def test_extract(run, images, tmp_path):
     command = ("extract", "images", "--encoder", "conv4_cifar_fs", "--no-cache")
     run(*command, "-o", "one.safetensors")
     run(*command, "-o", "two.safetensors", "--part", "2/2")

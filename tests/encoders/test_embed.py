@@ -372,7 +372,7 @@ class TestCache:
             "c.put([(b'1' * 32, np.ones(3, np.float32))]); os.kill(os.getpid(), signal.SIGKILL)"
         )
         assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == -9
-        assert self.found(tmp_path, [("11" * 32, None)])[0].tolist() == [1, 1, 1]
+        assert self.found(tmp_path, [(b"1" * 32, None)])[0].tolist() == [1, 1, 1]
 
 
 def test_the_cache_of_the_user(monkeypatch, items, tmp_path):

@@ -56,8 +56,9 @@ def pixels(folder, side):
 def test_features_of_images_are_those_of_the_encoder(images, tmp_path):
     encoder, path = trained(tmp_path, "conv4", {"widths": [4, 4, 4, 8]}, {"size": 16, "stored": 18})
     output, done = tmp_path / "new" / "f.safetensors", []
-    features, computed = extract(images, output, encoder=path, start=lambda total: done.append)
-    assert computed
+    found = extract(images, output, encoder=path, start=lambda total: done.append)
+    features = found.features
+    assert found.computed
     assert sum(done) == 6
     assert features.classes == ("jay", "owl")
     assert features.labels.tolist() == [0, 0, 0, 1, 1, 1]
@@ -72,9 +73,9 @@ def test_a_checkpoint_says_how_images_are_normalised(images, tmp_path):
     vectors = []
     for more in ({}, {"mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]}):
         encoder, path = trained(tmp_path, "conv4", {"widths": [4, 4, 4, 8]}, {"size": 16, **more})
-        features, computed = extract(images, tmp_path / "f.safetensors", encoder=path)
-        assert computed  # also the second time, into the same file
-        vectors.append(features.vectors)
+        found = extract(images, tmp_path / "f.safetensors", encoder=path)
+        assert found.computed  # also the second time, into the same file
+        vectors.append(found.features.vectors)
     torch.testing.assert_close(vectors[1], encoder(pixels(images, 16) / 255).detach())
     assert not torch.allclose(vectors[0], vectors[1])
 
@@ -103,7 +104,7 @@ def test_nothing_is_computed_twice_and_every_change_is_seen(images, tmp_path):
     _, path = trained(tmp_path, "conv4", {"widths": [4, 4, 4, 8]}, data)
 
     def run():
-        return extract(images, output, encoder=path)[1]
+        return extract(images, output, encoder=path).computed
 
     assert run()
     assert not run()
@@ -122,11 +123,11 @@ def test_a_head_takes_features_of_its_length_only(images, tmp_path):
     raw, output = tmp_path / "raw.safetensors", tmp_path / "f.safetensors"
     save_file({"test.features": torch.rand(4, 5), "test.labels": torch.tensor([0, 1, 0, 1])}, raw)
     encoder, path = trained(tmp_path, "relu_head", {"in_dim": 5, "dim": 3}, {"features": "x"})
-    features, _ = extract(raw, output, encoder=path, split="test")
+    features = extract(raw, output, encoder=path, split="test").features
     expected = encoder(Features.load(raw).vectors).detach()
     expected[(expected == 0).all(1)] = FLOOR
     torch.testing.assert_close(features.vectors, expected)
-    assert not extract(raw, output, encoder=path, split="test")[1]
+    assert not extract(raw, output, encoder=path, split="test").computed
     with pytest.raises(InputError, match="is a head over features"):
         extract(images, tmp_path / "g.safetensors", encoder=path)
     _, path = trained(tmp_path, "relu_head", {"in_dim": 6, "dim": 3}, {"features": "x"})
@@ -150,18 +151,19 @@ def test_a_pretrained_encoder(images, tmp_path, monkeypatch):
     monkeypatch.setattr("likelyshot.encoders.extract.open_encoder", lambda name, device: encoder)
     seen.clear()
     output = tmp_path / "f.safetensors"
-    features, computed = extract(images, output)
-    assert computed
+    found = extract(images, output)
+    features = found.features
+    assert found.computed
     assert len(seen) == 6
     owl = np.asarray(Image.open(images / "owl" / "1.png")).mean((0, 1))
     torch.testing.assert_close(features.vectors[4], torch.from_numpy(owl).float())
-    assert not extract(images, output)[1]
+    assert not extract(images, output).computed
     assert len(seen) == 6
     # an unreadable image is an error, or left out and counted
     (images / "owl" / "1.png").write_bytes(b"no image")
     with pytest.raises(InputError, match=r"1\.png"):
         extract(images, output)
-    features, _ = extract(images, output, skip_unreadable=True)
+    features = extract(images, output, skip_unreadable=True).features
     assert features.labels.tolist() == [0, 0, 0, 1, 1]
     assert features.source["left_out"] == "1 unreadable images"
 
@@ -197,7 +199,7 @@ def test_interrupted_it_goes_on_where_it_was(images, tmp_path, monkeypatch, arch
         told = []
         output = tmp_path / "f.safetensors"
         found = extract(path, output, cache=cache, start=lambda total: told.append)
-        return *found, sum(told), encoder.encoded
+        return found.features, found.computed, sum(told), encoder.encoded
 
     threads = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
@@ -225,7 +227,7 @@ def test_an_archive_with_a_damaged_image(images, tmp_path, monkeypatch):
     (tmp_path / "birds.zip").write_bytes(data)
     for skip in (True, False):
         if skip:
-            features, _ = extract(tmp_path / "birds.zip", tmp_path / "f.safetensors", skip_unreadable=True)
+            features = extract(tmp_path / "birds.zip", tmp_path / "f.safetensors", skip_unreadable=True).features
             assert features.labels.tolist() == [0, 0, 0, 1, 1]
         else:
             with pytest.raises(InputError, match=r"1 that are not, 'owl/1.png' \(damaged in the archive\)"):
@@ -255,7 +257,7 @@ def test_a_vector_of_zeros_is_lifted_and_training_goes_on_in_its_mode():
 def test_a_vector_of_zeros_is_lifted_whatever_the_encoder(images, tmp_path, monkeypatch):
     encoder = callable_encoder(lambda pictures: [[0.0, 0.0]] * len(pictures), "nothing")
     monkeypatch.setattr("likelyshot.encoders.extract.open_encoder", lambda name, device: encoder)
-    assert extract(images, tmp_path / "f.safetensors")[0].vectors.unique().tolist() == [pytest.approx(FLOOR)]
+    assert extract(images, tmp_path / "f.safetensors").features.vectors.unique().tolist() == [pytest.approx(FLOOR)]
 
 
 def test_splits_and_base_statistics_share_a_file(tmp_path):
@@ -308,7 +310,7 @@ def test_killed_and_called_again_it_gives_the_same_bytes(tmp_path, monkeypatch):
 
 def test_a_folder_without_class_folders_is_one_class(images, tmp_path):
     path = trained(tmp_path, "conv4", {"widths": [4, 4, 4, 8]}, {"size": 16})[1]
-    features, _ = extract(images / "owl", tmp_path / "f.safetensors", encoder=path)
+    features = extract(images / "owl", tmp_path / "f.safetensors", encoder=path).features
     assert features.classes == ("owl",)
     assert list(features.paths) == ["owl/0.png", "owl/1.png", "owl/2.png"]
     (images / "stray.png").write_bytes((images / "owl" / "0.png").read_bytes())

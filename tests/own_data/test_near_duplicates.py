@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from likelyshot.data.items import Item
+from likelyshot.data.items import Digests, Item
 from likelyshot.own_data import near_duplicates as near
 from likelyshot.own_data.piles import Pile
 from likelyshot.own_data.rows import Rows, gather
@@ -16,7 +16,8 @@ from likelyshot.own_data.rows import Rows, gather
 def rows(vectors, prefix: str) -> Rows:
     items = [Item(f"{prefix}{place}") for place in range(len(vectors))]
     gathered = gather(Pile(items, np.asarray(vectors), [], "features"), None)
-    return dataclasses.replace(gathered, digests=[item.name for item in items])
+    packed = [list(item.name.encode().ljust(32)) for item in items]
+    return dataclasses.replace(gathered, digests=Digests(np.array(packed, np.uint8)))
 
 
 def naive(pile, labelled, least):
@@ -55,7 +56,7 @@ def test_different_vectors_are_not_alike_and_equal_files_are_told_elsewhere():
 def test_large_piles_and_given_vectors_are_not_searched(monkeypatch):
     pile = rows(np.ones((5, 2)), "a")
     assert len(near.near_duplicates(pile, None, "mine")) == 4
-    assert near.near_duplicates(dataclasses.replace(pile, digests=[]), None, "mine") == []
+    assert near.near_duplicates(dataclasses.replace(pile, digests=None), None, "mine") == []
     monkeypatch.setattr(near, "MOST", 4)
     assert near.near_duplicates(pile, None, "mine") == []
 

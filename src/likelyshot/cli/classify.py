@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -101,7 +101,9 @@ def classify(
     with running(as_json) as (screen, start), on_cluster(ray):
         from likelyshot.cli import own_data
         from likelyshot.own_data.answers import Tally
+        from likelyshot.own_data.piles import read_pile
         from likelyshot.own_data.pipeline import classify as run
+        from likelyshot.own_data.pipeline import fit
 
         chosen = own_data.method_and_params(method, param)
         drawn = None
@@ -118,23 +120,27 @@ def classify(
         output = output or Path("predictions.csv")
         mine = part_of(part)
         own_data.check_outputs(query, output, gallery, copy_to, link_to, mine)
-        result = run(
-            support,
-            query,
-            label_column=label_column,
-            path_column=path_column,
-            text_column=text_column,
-            encoder=encoder,
-            reject=reject,
-            rectify=rectify or None,
-            seed=seed,
-            device=device,
-            cache="user" if cache else None,
-            stage=own_data.stages(start),
-            say=lambda sentence: own_data.show(screen, sentence),
+        columns = {"label_column": label_column, "path_column": path_column, "text_column": text_column}
+        stage, kept = own_data.stages(start), "user" if cache else None
+        settings: dict[str, Any] = {
+            **columns,
+            "encoder": encoder,
+            "reject": reject,
+            "rectify": rectify or None,
+            "seed": seed,
+            "device": device,
+            "cache": kept,
+            "stage": stage,
+            "say": lambda sentence: own_data.show(screen, sentence),
             **chosen,
             **own_data.other_classes(val, base, rectify),
-        )
+        }
+        pile = read_pile(query, **columns)
+        if mine is not None and pile.vectors is None:
+            shared = {"cache": kept, "stage": stage, "all_probabilities": all_probabilities}
+            own_data.embed_own_part(screen, fit(support, **settings), pile, output, mine, **shared)
+            return
+        result = run(support, pile, keep=own_data.keep_vectors(output), **settings)
         own_data.show_confusion(screen, result.expectation)
         tally = Tally(result.model.classes)
         result.save(output, all_probabilities=all_probabilities, part=mine, tally=tally)

@@ -138,12 +138,12 @@ def _embedded(folder: Path, encoder: str, split: str | None, start: Any) -> Feat
         return done
 
     with tempfile.TemporaryDirectory() as place:
-        features, _ = extract(
+        features = extract(
             folder,
             Path(place) / "features.safetensors",
             encoder=encoder,
             split=split,
             skip_unreadable=True,
             start=begin,
-        )
+        ).features
     return replace(features, source={**features.source, "file": folder.resolve().name})

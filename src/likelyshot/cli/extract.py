@@ -101,11 +101,11 @@ def extract(
             said = f"Finished {mine}: {done} blocks of images{before}. When all parts are finished: {whole}"
             screen.print(said, soft_wrap=True)
             return
-        features, computed = run(data, output, **settings)
+        found = run(data, output, **settings)
         seconds = time.perf_counter() - started[0]
-    speed = f"{len(features) / seconds:,.0f} images/s" if computed else "unchanged, nothing computed"
-    left_out = f", {features.source['left_out']} left out" if "left_out" in features.source else ""
-    screen.print(f"Wrote {len(features):,} x {features.dim} features to {output} ({speed}{left_out})", soft_wrap=True)
+    speed = f"{found.count / seconds:,.0f} images/s" if found.computed else "unchanged, nothing computed"
+    left_out = f", {found.source['left_out']} left out" if "left_out" in found.source else ""
+    screen.print(f"Wrote {found.count:,} x {found.dim} features to {output} ({speed}{left_out})", soft_wrap=True)
     if as_json:
-        summary = {"images": len(features), "dim": features.dim, "digest": features.digest, "computed": computed}
-        print_json({**summary, "source": dict(features.source)})
+        summary = {"images": found.count, "dim": found.dim, "digest": found.features.digest}
+        print_json({**summary, "computed": found.computed, "source": dict(found.source)})

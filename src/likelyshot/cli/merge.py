@@ -40,19 +40,32 @@ def merge(
 
         likelyshot merge features.safetensors.parts
     """
-    with running() as (screen, _):
+    with running() as (screen, start):
         from likelyshot.evaluation.parts import merge_parts
         from likelyshot.own_data.answer_folder import MANIFEST, merge_answers
+        from likelyshot.own_data.parts import classify_parts, is_embedded
 
         if folder.name.endswith(".safetensors.parts"):
             from likelyshot.encoders.extract import merge_blocks
 
-            features = merge_blocks(folder, output := output or folder.with_suffix(""))
-            screen.print(f"Wrote {len(features):,} x {features.dim} features to {output}", soft_wrap=True)
+            found = merge_blocks(folder, output := output or folder.with_suffix(""))
+            screen.print(f"Wrote {found.count:,} x {found.dim} features to {output}", soft_wrap=True)
             return
-        if (folder / MANIFEST).exists():
-            if output is None:
-                raise InputError("expected a table to write the answers to: give -o answers.csv, .parquet or .jsonl")
+        embedded = is_embedded(folder)
+        if output is None and (embedded or (folder / MANIFEST).exists()):
+            raise InputError("expected a table to write the answers to: give -o answers.csv, .parquet or .jsonl")
+        if embedded and output is not None:
+            from likelyshot.cli import own_data
+
+            own_data.check_outputs(folder, output, None, None, None)
+            result, how = classify_parts(
+                folder, stage=own_data.stages(start), say=lambda sentence: own_data.show(screen, sentence)
+            )
+            result.save(output, **how)
+            own_data.show_problems(screen, result.problems)
+            screen.print(f"Wrote {len(result.items):,} answers to {output}", soft_wrap=True)
+            return
+        if output is not None and (folder / MANIFEST).exists():
             screen.print(f"Wrote {merge_answers(folder, output):,} answers to {output}", soft_wrap=True)
             return
         if output is not None:

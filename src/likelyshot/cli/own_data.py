@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from likelyshot.own_data.answers import Tally
     from likelyshot.own_data.demo import Demo
     from likelyshot.own_data.model import Model
-    from likelyshot.own_data.pipeline import Classification
+    from likelyshot.own_data.piles import Pile
+    from likelyshot.own_data.pipeline import Classification, Fitted
     from likelyshot.own_data.rows import Stage
     from likelyshot.workers import Part
 
@@ -179,6 +180,28 @@ def check_outputs(
             output_folder(folder, make=False)
             if query.is_dir() and folder.resolve().is_relative_to(query.resolve()):
                 raise InputError(f"expected a folder outside the pile, but {folder} is in {query}: choose another one")
+
+
+def keep_vectors(output: Path | None) -> Path | None:
+    """Say where a cluster keeps the vectors that it makes: in a folder of answers, so that nothing is made twice."""
+    from likelyshot.machine import cluster
+    from likelyshot.own_data.answers import is_folder
+    from likelyshot.own_data.rows import VECTORS
+
+    return output / VECTORS if output is not None and is_folder(output) and cluster() is not None else None
+
+
+def embed_own_part(
+    screen: Console, fitted: Model | Fitted, pile: Pile, output: Path, part: Part, **settings: Any
+) -> None:
+    """Embed a part of a pile of images or texts, and say what to do when all parts are embedded."""
+    from likelyshot.own_data.parts import embed_part
+
+    done, there = embed_part(fitted, pile, output, part, **settings)
+    before = f"; {there} were finished before" if there else ""
+    whole = shlex.join(["likelyshot", "merge", str(output), "-o", f"{output}.csv"])
+    said = f"Finished {part}: {done} blocks of {pile.kind}s{before}. When all parts are: {whole}"
+    screen.print(said, soft_wrap=True)
 
 
 def write_extras(

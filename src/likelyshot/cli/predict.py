@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -102,22 +102,24 @@ def predict(
     with running(to_screen) as (screen, start), on_cluster(ray):
         from likelyshot.cli import own_data
         from likelyshot.own_data.answers import Tally, json_lines
+        from likelyshot.own_data.piles import read_pile
         from likelyshot.own_data.pipeline import predict as run
 
         mine = part_of(part)
         own_data.check_outputs(Path(query), output, gallery, copy_to, link_to, mine)
-        result = run(
-            _load(model, reject),
-            query,
-            label_column=label_column,
-            path_column=path_column,
-            text_column=text_column,
-            encoder=encoder,
-            device=device,
-            cache="user" if cache else None,
-            stage=own_data.stages(start),
-            say=lambda sentence: own_data.show(screen, sentence),
-        )
+        pile = read_pile(query, label_column=label_column, path_column=path_column, text_column=text_column)
+        loaded = _load(model, reject)
+        settings: dict[str, Any] = {
+            "encoder": encoder,
+            "device": device,
+            "cache": "user" if cache else None,
+            "stage": own_data.stages(start),
+        }
+        if mine is not None and output is not None and pile.vectors is None:
+            own_data.embed_own_part(screen, loaded, pile, output, mine, all_probabilities=all_probabilities, **settings)
+            return
+        keep = own_data.keep_vectors(output)
+        result = run(loaded, pile, keep=keep, say=lambda sentence: own_data.show(screen, sentence), **settings)
         tally = Tally(result.model.classes)
         if output is None:
             for piece in tally.through(result.chunks()):

@@ -56,12 +56,13 @@ class Shards:
     Args:
         files: The files in order, all of one length of vectors.
         scratch: The temporary file that they are, if they are: other machines do not see it, and it ends with this.
+        local: Whether other machines may not see the files.
     """
 
     ndim = 2
 
-    def __init__(self, files: Sequence[Shard], scratch: Scratch | None = None) -> None:
-        self.files, self.scratch = tuple(files), scratch
+    def __init__(self, files: Sequence[Shard], scratch: Scratch | None = None, *, local: bool = False) -> None:
+        self.files, self.scratch, self.local = tuple(files), scratch, local or scratch is not None
         widths = {file.dim for file in self.files}
         if len(widths) != 1:
             first = next(file for file in self.files if file.dim != self.files[0].dim)

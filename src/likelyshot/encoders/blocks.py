@@ -169,6 +169,13 @@ def _block_size(encoder: Embedder) -> int:
     return encoder.batch_size * max(1, BLOCK // encoder.batch_size)
 
 
+def items_of(part: Part, total: int, encoder: Embedder) -> int:
+    """Count the items of a part of `total` ones."""
+    size = _block_size(encoder)
+    blocks = part.of(-(-total // size))
+    return min(total, blocks.stop * size) - min(total, blocks.start * size)
+
+
 def _opens(name: str, encoder: Embedder) -> bool:
     """Whether a worker that opens an encoder by its name has the same one; not if it is a function of the user's."""
     try:
@@ -179,7 +186,7 @@ def _opens(name: str, encoder: Embedder) -> bool:
 
 def _embed(embedder: Embedder, images: Source | None, items: Sequence[Item], cache: Any) -> Embedded:
     content = None if images is None else lambda item: images.read(item.name)
-    return embed(items, embedder, cache=cache, content=content)
+    return embed(items, embedder, cache=cache, content=content, of_many=True)
 
 
 def _embed_on_worker(shared: tuple[str, str, Source | None], items: Sequence[Item]) -> Embedded:
@@ -200,11 +207,6 @@ def _embed_on_worker(shared: tuple[str, str, Source | None], items: Sequence[Ite
 @functools.lru_cache(maxsize=1)
 def _open(encoder: str) -> Embedder:
     return open_encoder(encoder)
-
-
-def has_blocks(folder: Path) -> bool:
-    """Return whether a folder holds blocks of vectors."""
-    return (folder / MANIFEST).is_file()
 
 
 def read_blocks(folder: Path, command: str = "run the command") -> Whole:
@@ -233,13 +235,13 @@ def read_blocks(folder: Path, command: str = "run the command") -> Whole:
                 kept.setdefault(name, []).append(value)
         problems += [Problem(*problem) for problem in facts.problems]
     shards = [shard for file in files if (shard := open_shard(file)) is not None]  # a block may have no vector
-    vectors = Shards(shards) if shards else np.empty((0, about.dim), np.float32)
+    vectors = Shards(shards, local=True) if shards else np.empty((0, about.dim), np.float32)
     return Whole(vectors, {name: torch.cat(values) for name, values in kept.items()}, problems, about)
 
 
 def remove_blocks(folder: Path) -> None:
     """Remove the blocks of an extraction that is finished."""
-    if has_blocks(folder):
+    if (folder / MANIFEST).is_file():
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -81,7 +81,9 @@ class Settings(TypedDict, total=False):
     say: Say | None
 
 
-def classify(support: str | Path, query: str | Path, **settings: Unpack[Settings]) -> Classification:
+def classify(
+    support: str | Path, query: str | Path | Pile, *, keep: Path | None = None, **settings: Unpack[Settings]
+) -> Classification:
     """Classify a pile by a few labelled examples: `fit` on the examples, then `predict` the pile.
 
     Without a `method`, a pile of 20 items or more is classified transductively, a smaller one item by item.
@@ -90,19 +92,21 @@ def classify(support: str | Path, query: str | Path, **settings: Unpack[Settings
         support: Labelled examples: a folder with one sub-folder per class, a table (CSV, TSV, Parquet, JSONL) with
             labels and paths, texts or embeddings, or a features file with labels.
         query: The pile: a folder (searched recursively), an image, a table or a features file.
+        keep: As in `predict`.
         **settings: The keyword arguments of `fit`: label_column, path_column, text_column, encoder, method, params,
             reject, base, validation, rectify, seed, device, cache, stage, say.
     """
-    pile = read_pile(  # before the examples are embedded, so that a wrong path shows at once
-        query,
-        label_column=settings.get("label_column"),
-        path_column=settings.get("path_column"),
-        text_column=settings.get("text_column"),
-    )
+    pile = query
+    if not isinstance(pile, Pile):
+        pile = read_pile(  # before the examples are embedded, so that a wrong path shows at once
+            pile,
+            label_column=settings.get("label_column"),
+            path_column=settings.get("path_column"),
+            text_column=settings.get("text_column"),
+        )
     fitted = fit(support, **settings)
-    return predict(
-        fitted, pile, cache=settings.get("cache", "user"), stage=settings.get("stage"), say=settings.get("say")
-    )
+    cache, stage, say = settings.get("cache", "user"), settings.get("stage"), settings.get("say")
+    return predict(fitted, pile, cache=cache, keep=keep, stage=stage, say=say)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +214,7 @@ def predict(
     encoder: str | Embedder | None = None,
     device: str = "cpu",
     cache: CachePlace = "user",
+    keep: Path | None = None,
     stage: Stage | None = None,
     say: Say | None = None,
 ) -> Classification:
@@ -224,6 +229,7 @@ def predict(
         encoder: The encoder of a model that was fitted on vectors, or on another machine under another name.
         device: Where the encoder runs.
         cache: Where vectors are cached: a folder, "user" for the user's cache folder, or None.
+        keep: On a cluster, the folder where vectors are kept, so that a driver that is started again goes on.
         stage: Called with the name and the number of steps of each stage of the work; returns what to call with the
             number of steps that have been done.
         say: Called with each sentence of the result's `words` as soon as it is known.
@@ -236,7 +242,7 @@ def predict(
     opened = known.encoder if known is not None else None
     if pile.vectors is None and opened is None:
         opened = open_for(model, encoder, device)
-    rows = gather(pile, opened, cache=cache, stage=stage, what="the pile")
+    rows = gather(pile, opened, cache=cache, stage=stage, what="the pile", keep=keep)
     if not len(rows.items):
         raise InputError(f"nothing in the pile can be used ({'; '.join(summary(rows.problems))}): add other items")
     if rows.vectors.shape[1] != model.support.shape[1]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,9 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from likelyshot.data.archives import Member
+from likelyshot.data.datasets.sources import stamp_of
 from likelyshot.data.items import Digests, Item, Problem
 from likelyshot.data.shards import Shards
-from likelyshot.encoders.blocks import embed_on_cluster
+from likelyshot.encoders.blocks import embed_blocks, embed_on_cluster, read_blocks
 from likelyshot.encoders.embed import Cache, embed
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
@@ -34,6 +37,8 @@ Stage = Callable[[str, int], Progress]
 #: Where vectors are cached: a folder, the user's cache folder, or nowhere.
 CachePlace = Path | Literal["user"] | None
 
+#: The folder of vectors within a folder of answers; readers of Parquet folders pass over names that begin so.
+VECTORS = "_vectors"
 #: Names that a summary shows for each kind of problem.
 NAMED = 3
 #: Blocks that a task of a cluster computes, so that it takes much longer than to send it.
@@ -69,8 +74,11 @@ def gather(
     cache: CachePlace | Cache = "user",
     stage: Stage | None = None,
     what: str = "items",
+    keep: Path | None = None,
 ) -> Rows:
     """Embed a pile unless it has vectors already, and leave out the rows that no method can use.
+
+    On a cluster, vectors are kept in the folder `keep` as they are made, so that a driver started again goes on.
 
     >>> pile = Pile([Item("a"), Item("b")], np.array([[1.0, 2.0], [0.0, 0.0]]), [], "features")
     >>> rows = gather(pile, None)
@@ -85,8 +93,12 @@ def gather(
         progress = begin(stage, f"embedding {what}", len(items))
         if cluster() is None:
             embedded = embed(items, encoder, cache=cache, progress=progress)
-        else:
+        elif keep is None:
             embedded = embed_on_cluster(items, encoder, progress)
+        else:
+            identity = pile_digest(items, encoder)
+            embed_blocks(items, encoder, keep, encoder=encoder.name, identity=identity, progress=progress)
+            embedded = read_blocks(keep).embedded()
         vectors, digests = embedded.vectors, embedded.digests
         items = items if len(embedded.kept) == len(items) else Chosen(items, embedded.kept)
         problems += embedded.problems
@@ -102,6 +114,16 @@ def gather(
         digests = None if digests is None else Digests(digests.packed[places])
         items = Chosen(items, places)
     return Rows(items, vectors, usable, problems, digests, checked.negative, checked.largest)
+
+
+def pile_digest(items: Sequence[Item], encoder: Embedder) -> str:
+    """Name what the vectors of a pile follow from, without reading files: their names, sizes and times of change."""
+    sha = hashlib.sha256(encoder.digest.encode())
+    for item in items:
+        place = item.archive if isinstance(item, Member) else item.path
+        stamp = () if place is None else stamp_of(place)
+        sha.update(repr((item.name, item.text, stamp)).encode("utf-8", "surrogatepass"))
+    return sha.hexdigest()
 
 
 class Scan(NamedTuple):
@@ -203,7 +225,7 @@ def map_rows(
         yield from map_blocks(function, shared, blocks(vectors, usable, numbers))
         return
     rows = _row_sets(vectors.shape[1], usable, numbers)
-    if isinstance(vectors, Shards) and vectors.scratch is None:
+    if isinstance(vectors, Shards) and not vectors.local:
         groups = iter(lambda: list(islice(rows, TOGETHER)), [])
         for results in map_blocks(_read_and_call, (function, shared, vectors), groups):
             yield from results

@@ -33,7 +33,7 @@ class Folder:
 
     def stamps(self, names: Sequence[str]) -> list[tuple[int, int]]:
         """Give size and time of change of files: what tells, without reading them, that they are no longer the same."""
-        return [_stamp(self.path / name) for name in names]
+        return [stamp_of(self.path / name) for name in names]
 
 
 class Archive:
@@ -78,7 +78,7 @@ class Archive:
 
     def stamps(self, names: Sequence[str]) -> list[tuple[int, int]]:
         """Give size and time of change of the archive, whichever files in it are asked for."""
-        return [_stamp(self.path)]
+        return [stamp_of(self.path)]
 
     def _open(self) -> tuple[zipfile.ZipFile, threading.Lock]:
         opened = self._opened
@@ -97,7 +97,8 @@ class Archive:
 Source = Folder | Archive
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def stamp_of(path: Path) -> tuple[int, int]:
+    """Give size and time of change of a file."""
     try:
         facts = path.stat()
     except OSError:  # reported when it is read
