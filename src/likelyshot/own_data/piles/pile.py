@@ -73,7 +73,7 @@ class Listed(Lazy[Item]):
         return Item(name, path=found if isinstance(found, Path) else None)
 
 
-class Chosen(Sequence[Item]):
+class Chosen(Lazy[Item]):
     """Some of many items, each fetched when it is asked for.
 
     >>> [item.name for item in Chosen(Numbered(5), np.array([1, 3]))]
