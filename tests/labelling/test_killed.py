@@ -1,156 +1,160 @@
-"""A process that is killed in mid-click loses no click that it answered, and counts none twice."""
+"""A server that is killed in mid-click loses no click that it answered, and counts none twice."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import http.client
 import json
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 
 import likelyshot
 
 KILLS = 20
-ITEMS = 200
+ITEMS = 60
 
-#: Imports the labels, and not torch. For every line on its input it forks a process that does what it is told by a
-#: pipe, and answers as the server does: when the click is on disk.
+#: Imports everything once. For every line on its input it forks a process that serves the pile, and says where.
 NURSERY = """
-import json, os, sys, types
-from pathlib import Path
-src, output, todo, done = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-sys.path.insert(0, str(src))
-rooms = types.ModuleType("likelyshot.labelling")
-rooms.__path__ = [str(src / "likelyshot" / "labelling")]
-sys.modules["likelyshot.labelling"] = rooms
-from likelyshot.labelling.journal import Change
-from likelyshot.labelling.labels import Labels
-assert "torch" not in sys.modules
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+torch.set_num_threads(1)
+from likelyshot import label
+import likelyshot.labelling.server
 for line in sys.stdin:
     child = os.fork()
     if child:
         os.waitpid(child, 0)
         print("gone", flush=True)
         continue
-    labels = Labels(output, "image", ["path"], lambda key: [key], int)
-    def say(more):
-        values = {key: value.name for key, value in labels.values.items()}
-        state = {"version": labels.version, "classes": labels.classes, "values": values, **more}
-        os.write(done, json.dumps(state).encode() + b"\\n")
-    say({"pid": os.getpid()})
-    for order in os.fdopen(todo):
-        do, click, *rest = json.loads(order)
-        if do == "set":
-            labels.set(click, [Change(rest[0], "label", rest[1])])
-        else:
-            getattr(labels, do)(click, *rest)
-        say({"click": click})
+    page = label(sys.argv[2], output=sys.argv[3], browser=False, cache=None)
+    print(os.getpid(), page.address, flush=True)
+    page.wait()
 """
 
 
+class Gone(Exception):
+    """The server was killed before it answered."""
+
+
+class Browser:
+    """Sends clicks over HTTP, as the page does."""
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        self._path, self._connection = parts.path, http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
+
+    def _ask(self, method, path, body=None):
+        try:
+            self._connection.request(method, self._path + path, body, {"Content-Type": "application/json"})
+            answer = self._connection.getresponse()
+            data = answer.read()
+        except (OSError, http.client.HTTPException):
+            raise Gone from None
+        assert answer.status == 200, data
+        return json.loads(data)
+
+    def click(self, order):
+        return self._ask("POST", "act", json.dumps(order))
+
+    def state(self):
+        found = self._ask("GET", f"state?items={','.join(map(str, range(ITEMS)))}")
+        values = {int(n): value["name"] for n, value in found["values"].items() if value}
+        return found["version"], [entry["name"] for entry in found["classes"]], values
+
+    def close(self):
+        self._connection.close()
+
+
+class Expected:
+    """What must be on disk: every click that was answered, once."""
+
+    def __init__(self) -> None:
+        self.version, self.classes, self.values, self.clicks = 0, [], {}, 0
+
+    def next_order(self):
+        self.clicks += 1
+        click, n = f"click {self.clicks}", self.clicks
+        if len(self.classes) < 2:
+            return {"do": "class", "click": click, "name": "ab"[len(self.classes)]}
+        if n % 7 == 0:
+            return {"do": "rename", "click": click, "old": self.classes[0], "name": f"a{n}"}
+        other = self.classes[1 if self.values.get(n % ITEMS) == self.classes[0] else 0]  # each click changes something
+        return {"do": "set", "click": click, "changes": [[n % ITEMS, "label", other]]}
+
+    def did(self, order):
+        self.version += 1
+        if order["do"] == "class":
+            self.classes.append(order["name"])
+        elif order["do"] == "rename":
+            self.classes[self.classes.index(order["old"])] = order["name"]
+            self.values = {n: order["name"] if name == order["old"] else name for n, name in self.values.items()}
+        else:
+            self.values.update({n: name for n, _, name in order["changes"]})
+
+    @property
+    def state(self):
+        return self.version, self.classes, self.values
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_killed_twenty_times_in_mid_click_nothing_is_lost_or_doubled(tmp_path):
-    todo, tell = os.pipe()
-    answers, done = os.pipe()
+def test_a_server_killed_twenty_times_in_mid_click_loses_and_doubles_nothing(tmp_path):
+    np.save(tmp_path / "pile.npy", np.random.default_rng(0).random((ITEMS, 4), dtype=np.float32) + 0.1)
     output = tmp_path / "labels.csv"
-    src = os.fspath(Path(likelyshot.__file__).parent.parent)
+    src = Path(likelyshot.__file__).parent.parent
     nursery = subprocess.Popen(
-        [sys.executable, "-c", NURSERY, src, os.fspath(output), str(todo), str(done)],
+        [sys.executable, "-c", NURSERY, *map(os.fspath, (src, tmp_path / "pile.npy", output))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        pass_fds=(todo, done),
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    rest = b""
-
-    def hear():
-        """Wait for an answer; None if the process is gone without one."""
-        nonlocal rest
-        while b"\n" not in rest:
-            ready, _, _ = select.select([answers, nursery.stdout], [], [], 60)
-            if answers in ready:
-                rest += os.read(answers, 1 << 20)
-            elif nursery.stdout in ready:
-                assert nursery.stdout.readline() == "gone\n"
-                rest = b""
-                return None
-            else:
-                raise TimeoutError
-        line, rest = rest.split(b"\n", 1)
-        return json.loads(line)
-
-    chance = random.Random(0)
-    classes: list[str] = []  # what must be on disk: everything that was answered
-    values: dict[str, str] = {}
-    versions, number, again = 0, 0, None
-
-    def expect(order):
-        """Say what an order must have done."""
-        nonlocal versions
-        versions += 1
-        match order:
-            case ["add_class", _, name]:
-                classes.append(name)
-            case ["rename_class", _, old, name]:
-                classes[classes.index(old)] = name
-                values.update({key: name for key, value in values.items() if value == old})
-            case ["set", _, item, name]:
-                values[item] = name
-
-    def next_order():
-        nonlocal number
-        number += 1
-        click = f"click {number}"
-        if len(classes) < 2:
-            return ["add_class", click, "ab"[len(classes)]]
-        if number % 7 == 0:
-            return ["rename_class", click, classes[0], f"a{number}"]
-        return ["set", click, str(number % ITEMS), classes[number % 2]]
-
+    chance, expected, again, doubted, pid = random.Random(0), Expected(), None, 0, 0
     try:
         for turn in range(KILLS + 1):
             nursery.stdin.write("go\n")
             nursery.stdin.flush()
-            state = hear()
-            if again is not None:  # the page sends it again, as it does not know whether it arrived
-                os.write(tell, json.dumps(again).encode() + b"\n")
-                expect(again)
-                begun, state = state, hear()
-                assert state["version"] - begun["version"] in (0, 1)
-                state["pid"] = begun["pid"]
-            assert (state["version"], state["classes"], state["values"]) == (versions, classes, values)
-            if turn == KILLS:
-                break
-            killer = threading.Timer(chance.uniform(0.0, 0.04), os.kill, (state["pid"], signal.SIGKILL))
-            killer.start()
-            while True:
-                again = next_order()
-                os.write(tell, json.dumps(again).encode() + b"\n")
-                if (state := hear()) is None:
+            pid, address = nursery.stdout.readline().split()
+            browser = Browser(address)
+            with contextlib.closing(browser):
+                if again is not None:  # the page sends it again, as it does not know whether it arrived
+                    doubted += browser.state()[0] - expected.version
+                    expected.did(again)
+                    browser.click(again)
+                assert browser.state() == expected.state
+                if turn == KILLS:
                     break
-                expect(again)
-                assert (state["version"], state["values"]) == (versions, values)
-            killer.join()
-            while select.select([todo], [], [], 0)[0]:  # what the process did not read before it was killed
-                os.read(todo, 1 << 16)
-        lines = Path(f"{output}.journal").read_bytes().split(b"\n")
-        ids = [json.loads(line)["id"] for line in lines[1:-1]]
-        assert ids == [f"click {place}" for place in range(1, number + 1)]
-        assert number > KILLS
-        rows = output.read_text().splitlines()[1:]
-        assert dict(row.split(",") for row in rows) == values
+                killer = threading.Timer(chance.uniform(0.0, 0.04), os.kill, (int(pid), signal.SIGKILL))
+                killer.start()
+                with contextlib.suppress(Gone):
+                    while True:
+                        again = expected.next_order()
+                        answer = browser.click(again)
+                        expected.did(again)
+                        assert (answer["version"], answer["labelled"]) == (expected.version, len(expected.values))
+                killer.join()
+                assert nursery.stdout.readline() == "gone\n"
+        assert 0 <= doubted <= KILLS  # clicks that were on disk, but not answered
+        lines = Path(f"{output}.journal").read_bytes().splitlines()[1:]
+        ids = [entry["id"] for line in lines if (entry := json.loads(line))["do"] != "round"]
+        assert ids == [f"click {number}" for number in range(1, expected.clicks + 1)]
+        assert expected.clicks > KILLS
+        with output.open(newline="") as file:
+            rows = {int(row["features_row"]) - 1: row["label"] for row in csv.DictReader(file)}
+        assert rows == expected.values
     finally:
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(int(pid), signal.SIGKILL)
         nursery.stdin.close()
-        with contextlib.suppress(OSError, TypeError, KeyError):
-            os.kill(state["pid"], signal.SIGKILL)
-        nursery.wait(10)
+        nursery.wait(20)
         nursery.stdout.close()
-        for pipe in (todo, tell, answers, done):
-            os.close(pipe)
