@@ -18,17 +18,24 @@ Accuracy is the share of the whole pile that is right: labelled items, and predi
 from __future__ import annotations
 
 import argparse
+import contextlib
+import http.client
+import json
+import resource
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
-from likelyshot import Features
-from likelyshot.labelling import selection
+from likelyshot import Features, label
+from likelyshot.labelling import Labelling, selection
 from likelyshot.labelling.desk import DOUBT_EVERY, DOUBTFUL
 from likelyshot.labelling.journal import Guess
 from likelyshot.labelling.rounds import Known, Round, learn, part
@@ -64,8 +71,8 @@ def heap(features: Features, classes: int, items: int, seed: int) -> Heap:
     chosen = chance.choice(known, min(classes, len(known)), replace=False)
     shares = chance.dirichlet([1.0] * len(chosen))
     rows: list[int] = []
-    for label, share in zip(chosen, shares, strict=True):
-        own = np.flatnonzero(labels == label)
+    for number, share in zip(chosen, shares, strict=True):
+        own = np.flatnonzero(labels == number)
         count = int(np.clip(round(share * items), SMALLEST, len(own)))
         rows += chance.choice(own, count, replace=False).tolist()
     order = chance.permutation(rows)
@@ -217,32 +224,96 @@ def discover(name: str, features: Features, options: argparse.Namespace) -> None
     print(f"\n{name}: of {of} classes, those among the first 24 items (mean of 20 piles): {means}")
 
 
+class Person:
+    """Somebody who uses the page, over HTTP.
+
+    Args:
+        address: Of the page.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._parts, self._clicks = urlsplit(address), 0
+
+    def get(self, path: str) -> Any:
+        """Ask for something."""
+        return self._ask("GET", path)
+
+    def give(self, items: dict[int, str]) -> float:
+        """Label items in one click, and say how many seconds that took."""
+        self._clicks += 1
+        changes = [[item, "label", name] for item, name in items.items()]
+        began = time.perf_counter()
+        self._ask("POST", "act", {"do": "set", "click": f"click {self._clicks}", "changes": changes})
+        return time.perf_counter() - began
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        connection = http.client.HTTPConnection(str(self._parts.hostname), self._parts.port, timeout=600)
+        with contextlib.closing(connection):
+            sent = None if body is None else json.dumps(body)
+            connection.request(method, self._parts.path + path, sent, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            data = answer.read()
+        if answer.status != 200:
+            raise SystemExit(f"the page answered {answer.status}: {data[:200]!r}")
+        return json.loads(data)
+
+
 def measure(options: argparse.Namespace) -> None:
-    """Print how long the first screen and a round take on a large pile."""
+    """Print how long a page of a large pile takes: for a screen, for all items, and for a click meanwhile."""
     chance = np.random.default_rng(0)
     centres = chance.standard_exponential((options.classes, 1280), dtype=np.float32)
     truth = chance.integers(0, options.classes, options.items)
-    vectors = np.empty((options.items, 1280), np.float32)
-    for part_of in np.array_split(np.arange(options.items), max(1, options.items // 1000)):
-        vectors[part_of] = centres[truth[part_of]] * chance.standard_exponential((len(part_of), 1280), dtype=np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        pile = Path(folder, "pile.npy")
+        stored = np.lib.format.open_memmap(pile, "w+", np.float32, (options.items, 1280))
+        for some in np.array_split(np.arange(options.items), max(1, options.items // 1000)):
+            stored[some] = centres[truth[some]] * chance.standard_exponential((len(some), 1280), dtype=np.float32)
+        del stored
+        print(f"{options.items:,} items of 1,280 numbers, {options.classes} classes:", flush=True)
+        names = [f"class {number}" for number in range(options.classes)]
+        began = time.perf_counter()
+        page = label(pile, classes=names, output=Path(folder, "labels.csv"), browser=False, cache=None)
+        print(f"page started in {time.perf_counter() - began:.2f} s", flush=True)
+        try:
+            use(page, truth, names, options.repeats)
+        finally:
+            page.stop()
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"most memory: {most:.1f} GB, of which the vectors are {options.items * 1280 * 4 / 2**30:.1f} GB")
+
+
+def use(page: Labelling, truth: NDArray[np.int64], names: list[str], repeats: int) -> None:
+    """Label items, and print how long that and the rounds after it take."""
+    person = Person(page.address)
     began, used = time.perf_counter(), time.process_time()
-    selection.varied(vectors, 24)
-    took, cpu_took = time.perf_counter() - began, time.process_time() - used
-    size = f"{options.items:,} items of 1,280 numbers, {options.classes} classes"
-    print(f"{size}: first screen chosen in {took:.2f} s, {cpu_took:.2f} s of one core", flush=True)
+    person.get("screen")
+    print(
+        f"first screen: {time.perf_counter() - began:.2f} s, {time.process_time() - used:.2f} s of one core", flush=True
+    )
+    waiting = [np.flatnonzero(truth == number).tolist()[::-1] for number in range(len(names))]
     for each in (1, 5):
-        rows = [row for k in range(options.classes) for row in np.flatnonzero(truth == k)[:each].tolist()]
-        known = Known(vectors[rows], [str(truth[row]) for row in rows], [""] * len(rows), rows, {})
-        left = np.setdiff1d(np.arange(len(vectors)), rows)
-        seconds, cpu = [], []
-        for _ in range(options.repeats):
+        have = 0 if each == 1 else 1
+        person.give({own.pop(): name for own, name in zip(waiting, names, strict=True) for _ in range(each - have)})
+        screens, wholes, cores = [], [], []
+        for repeat in range(repeats):
+            if repeat:
+                person.give({waiting[0].pop(): names[0]})
             began, used = time.perf_counter(), time.process_time()
-            found = learn(vectors, left, known, method=options.method)
-            selection.next_screen(vectors, left, found.answers, [each] * options.classes)
-            seconds.append(time.perf_counter() - began)
-            cpu.append(time.process_time() - used)
-        best = f"{min(seconds):.2f} s a round, {min(cpu):.2f} s of one core (best of {options.repeats})"
-        print(f"{size}, {each} labels per class: {found.method}, {best}", flush=True)
+            person.get("screen")
+            screens.append(time.perf_counter() - began)
+            page.desk.wait(600, whole=True)
+            wholes.append(time.perf_counter() - began)
+            cores.append(time.process_time() - used)
+        until = f"{min(screens):.2f} s until the next screen, {min(wholes):.2f} s until all items are classified"
+        print(f"{each} labels per class: {until} ({min(cores):.2f} s of one core; best of {repeats})", flush=True)
+    clicks = []
+    for _ in range(40):  # a round is under way all the time
+        asking = threading.Thread(target=person.get, args=("screen",)) if len(clicks) % 10 == 0 else None
+        if asking is not None:
+            asking.start()
+        clicks.append(person.give({waiting[0].pop(): names[0]}))
+        time.sleep(0.05)
+    print(f"a click while a round runs: {1000 * np.median(clicks):.0f} ms, the slowest {1000 * max(clicks):.0f} ms")
 
 
 def draw(results: dict[str, dict[str, NDArray[np.float64]]], path: Path, method: str) -> None:

@@ -43,7 +43,7 @@ for line in sys.stdin:
 """
 
 
-class Gone(Exception):
+class GoneError(Exception):
     """The server was killed before it answered."""
 
 
@@ -60,7 +60,7 @@ class Browser:
             answer = self._connection.getresponse()
             data = answer.read()
         except (OSError, http.client.HTTPException):
-            raise Gone from None
+            raise GoneError from None
         assert answer.status == 200, data
         return json.loads(data)
 
@@ -136,7 +136,7 @@ def test_a_server_killed_twenty_times_in_mid_click_loses_and_doubles_nothing(tmp
                     break
                 killer = threading.Timer(chance.uniform(0.0, 0.04), os.kill, (int(pid), signal.SIGKILL))
                 killer.start()
-                with contextlib.suppress(Gone):
+                with contextlib.suppress(GoneError):
                     while True:
                         again = expected.next_order()
                         answer = browser.click(again)

@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot
 from likelyshot.confidence.temperature import HeldOut
 from likelyshot.labelling import rounds
 from likelyshot.labelling.journal import Guess, Measured
-from likelyshot.labelling.rounds import Known, expected_right, few, growth, learn, page_temperature
+from likelyshot.labelling.rounds import Known, expected_right, few, growth, learn, learn_in_parts, page_temperature
 from likelyshot.labelling.selection import groups, most_common_pair, next_screen, strangest, teach_most, varied
 from likelyshot.own_data.answers import Answers
 
@@ -44,6 +44,25 @@ def test_blocks_answer_like_the_whole_in_the_order_of_the_items(monkeypatch, met
     assert right(whole, truth) > 0.95
     assert right(blocks, truth) > 0.95
     assert 0.8 < blocks.accuracy <= 1
+
+
+def test_of_a_large_pile_a_part_is_answered_first_and_the_rest_unless_somebody_clicks(monkeypatch):
+    monkeypatch.setattr(rounds, "BLOCK", 60)
+    monkeypatch.setattr(rounds, "PART", 100)
+    vectors, truth = pile()
+    rows = [truth.index(name) for name in sorted(set(truth))]
+    known = Known(vectors[rows], [truth[row] for row in rows], [""] * 3, rows, {})
+    left = np.setdiff1d(np.arange(300), rows)
+    first, whole = learn_in_parts(vectors, left, known)
+    assert (first.whole, whole.whole) == (False, True)
+    assert 100 <= len(first.open) <= 120
+    assert whole.open.tolist() == left.tolist()
+    assert set(first.open.tolist()) <= set(left.tolist())
+    of_part = np.searchsorted(whole.open, first.open)
+    assert np.allclose(whole.answers.probabilities[of_part], first.answers.probabilities)
+    assert abs(first.accuracy - whole.accuracy) < 0.1  # both of the whole pile
+    assert right(first, truth) > 0.9
+    assert [found.whole for found in learn_in_parts(vectors, left, known, stop=lambda: True)] == [False]
 
 
 def test_a_class_that_was_refused_has_no_probability():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from likelyshot.errors import InputError
 from likelyshot.labelling import selection
 from likelyshot.labelling.journal import Change, Guess, Kind
 from likelyshot.labelling.labels import Labels
-from likelyshot.labelling.rounds import Known, Round, growth, learn, part
+from likelyshot.labelling.rounds import Known, Round, growth, learn_in_parts, part
 from likelyshot.labelling.things import Things
 from likelyshot.own_data.answers import encodable
 from likelyshot.own_data.rows import summary
@@ -136,13 +136,22 @@ class Desk:
         """Whether a round is under way, or about to begin."""
         return not self._stopped and self._finished != self.labels.version
 
-    def wait(self, seconds: float = PATIENCE) -> bool:
-        """Wait until a round has seen the newest labels; return whether it has."""
+    @property
+    def _partly(self) -> bool:
+        return self.round is not None and not self.round.whole
+
+    def wait(self, seconds: float = PATIENCE, *, whole: bool = False) -> bool:
+        """Wait until a round has seen the newest labels; return whether it has.
+
+        Args:
+            seconds: How long at most.
+            whole: Whether to wait until all items are classified; in a large pile, it is first a part of them.
+        """
         with self._news:
             self._waiting += 1
             self._news.notify_all()
             try:
-                return self._news.wait_for(lambda: not self.working, seconds)
+                return self._news.wait_for(lambda: not self.working and not (whole and self._partly), seconds)
             finally:
                 self._waiting -= 1
 
@@ -156,13 +165,20 @@ class Desk:
             with self.labels.lock:
                 version = self.labels.version
             try:
-                found, trouble = self._learn(version), ""
+                published = False
+                for found in self._learn(version):
+                    self._publish(found, "", version)
+                    published = True
+                if not published:
+                    self._publish(None, "", version)
             except (InputError, OSError, RuntimeError, MemoryError) as error:
-                found, trouble = None, f"The pile could not be classified: {error}"
-            with self._news:
-                self.round, self.trouble, self._finished = found, trouble, version
-                self._place = {} if found is None else {n: row for row, n in enumerate(found.open.tolist())}
-                self._news.notify_all()
+                self._publish(None, f"The pile could not be classified: {error}", version)
+
+    def _publish(self, found: Round | None, trouble: str, version: int) -> None:
+        place = {} if found is None else {number: row for row, number in enumerate(found.open.tolist())}
+        with self._news:
+            self.round, self._place, self.trouble, self._finished = found, place, trouble, version
+            self._news.notify_all()
 
     def _due(self) -> bool:
         return self.working and (self._waiting > 0 or time.monotonic() - self._last_click >= QUIET)
@@ -192,12 +208,12 @@ class Desk:
         closed = [self.things.numbers[key] for key in final if key in self.things.numbers]
         return np.setdiff1d(np.arange(len(self.things)), closed)
 
-    def _learn(self, version: int) -> Round | None:
+    def _learn(self, version: int) -> Iterator[Round]:
         known, open_items = self.known(), self.open_items()
         if len(set(known.labels)) < 2:
-            return None
+            return
         labelled = sum(number >= 0 for number in known.numbers)
-        found = learn(
+        for found in learn_in_parts(
             self.things.vectors,
             open_items,
             known,
@@ -207,11 +223,12 @@ class Desk:
             guesses=list(self.labels.guesses),
             version=version,
             seed=self.seed,
-        )
-        last = self.labels.history[-1].labels if self.labels.history else 0
-        if labelled < last or labelled >= last + max(2, last // 50):
-            self.labels.measure(labelled, found.accuracy)
-        return found
+            stop=lambda: self._stopped or self._due(),
+        ):
+            last = self.labels.history[-1].labels if self.labels.history else 0
+            if labelled < last or labelled >= last + max(2, last // 50):
+                self.labels.measure(labelled, found.accuracy)
+            yield found
 
     def stop(self) -> None:
         """End the background work, and close the journal."""

@@ -64,7 +64,9 @@ def accept(desk: Desk, above: float) -> str:
     """
     if not 0 <= above <= 1:
         raise InputError(f"expected a probability from 0 to 1, but got {above}: try 0.95")
-    if not desk.wait() or desk.round is None:
+    if not desk.wait(whole=True):
+        raise InputError("the pile is still being classified: try again in a moment")
+    if desk.round is None:
         raise InputError("there are no predictions yet: label items of two classes first")
     found, answers = desk.round, desk.round.answers
     rows = np.flatnonzero((answers.probability >= above) & ~np.asarray(answers.reject, dtype=bool))
@@ -148,7 +150,7 @@ def _features(desk: Desk) -> str:
 
 def _label_studio(desk: Desk) -> str:
     """Write one task for each item that has a label or a prediction."""
-    desk.wait()
+    desk.wait(whole=True)
     found = desk.round
     guesses: dict[int, tuple[str, float]] = {}
     if found is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -21,6 +21,9 @@ from likelyshot.own_data.scoring import passes
 #: Items that a transductive method which compares all of them with each other gets at once. A larger pile is
 #: classified in random blocks of this size: ten thousand items at once would take half a minute.
 BLOCK = 1000
+#: Items that are classified before the next screen is chosen. More hardly change it, and the rest follows while a
+#: person looks at the screen.
+PART = 5000
 #: Items that show what is usual in the pile, and that held-out examples are mixed with.
 SAMPLE = 2000
 #: Labelled examples that a round learns from, at most; of each class as many as of the others, if it has them.
@@ -54,7 +57,8 @@ class Round:
     """What a round found."""
 
     version: int  # of the labels
-    open: NDArray[np.intp]  # (n,) numbers of the items without a label
+    open: NDArray[np.intp]  # (n,) numbers of the items that it classified, all without a label
+    whole: bool  # whether these are all items without a label, or a random part of them
     answers: Answers  # of these items
     expectation: Expectation  # by held-out labelled examples
     numbers: list[int]  # of the examples that it learned from, for `expectation.doubtful`
@@ -64,7 +68,12 @@ class Round:
     seconds: float
 
 
-def learn(
+def learn(vectors: NDArray[np.float32], open_items: NDArray[np.intp], known: Known, **settings: Any) -> Round:
+    """Classify all items that have no label yet; the arguments are those of `learn_in_parts`."""
+    return list(learn_in_parts(vectors, open_items, known, **settings))[-1]
+
+
+def learn_in_parts(
     vectors: NDArray[np.float32],
     open_items: NDArray[np.intp],
     known: Known,
@@ -75,12 +84,13 @@ def learn(
     guesses: Sequence[Guess] = (),
     version: int = 0,
     seed: int = 0,
-) -> Round:
-    """Classify the items that have no label yet. At least two classes must have examples.
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Round]:
+    """Classify the items that have no label yet: in a large pile, first a random part of them, then all.
 
-    Labelled items of the pile are classified as well, so that a method which learns from the pile sees all of it and
-    not only what is left, but their answers are dropped. The accuracy to expect is that of the labelled items, all
-    right, and of the rest by `expected_right`.
+    At least two classes must have examples. Labelled items of the pile are classified as well, so that a method which
+    learns from the pile sees all of it and not only what is left, but their answers are dropped. The accuracy to expect
+    is that of the labelled items, all right, and of the rest by `expected_right`.
 
     Args:
         vectors: The whole pile (n, d).
@@ -92,6 +102,7 @@ def learn(
         guesses: What was guessed before items were labelled.
         version: Of the labels, kept in the result.
         seed: Seed of the blocks and of the examples that are left out if there are too many.
+        stop: Asked between blocks whether to end without an answer for the rest.
     """
     began = time.monotonic()
     rows = few(known.labels, seed)
@@ -103,55 +114,88 @@ def learn(
         rectify=negative and wants_rectified(method),
         seed=seed,
     )
-    labelled_items = [number for number in known.numbers if number >= 0]
-    asked = vectors[np.concatenate([open_items, np.array(labelled_items, dtype=np.intp)])]
-    answers, held = answer_in_blocks(model, asked)
-    answers = part(answers, np.arange(len(open_items)))
-    for place, number in enumerate(open_items.tolist()):
-        if known.refused.get(number) in model.classes:
-            _refuse(answers.probabilities[place], model.classes.index(known.refused[number]))
-    right = expected_right(answers.probability, guesses)
-    whole = max(len(labelled_items) + len(open_items), 1)
-    sure, low, high = ((len(labelled_items) + count) / whole for count in right)
-    return Round(
-        version=version,
-        open=open_items,
-        answers=answers,
-        expectation=expectation_from(held, model.labels, model.classes),
-        numbers=[known.numbers[row] for row in rows],
-        accuracy=sure,
-        interval=(low, high),
-        method=model.method_for(len(asked)),
-        seconds=time.monotonic() - began,
-    )
+    labelled = np.array([number for number in known.numbers if number >= 0], dtype=np.intp)
+    asked = np.concatenate([open_items, labelled])
+    blocks = Blocks(model, vectors, asked)
+    expectation = expectation_from(blocks.held, model.labels, model.classes)
+    done: list[Answers] = []
+    enough = False
+    for place, block in enumerate(blocks.rows):
+        done.append(blocks.answer(block))
+        last = place + 1 == len(blocks.rows)
+        if not last and (enough or sum(map(len, done)) < PART):
+            if enough and stop():
+                return
+            continue
+        enough = True
+        order = np.concatenate(blocks.rows[: place + 1])
+        kept = np.flatnonzero(order < len(open_items))  # the others are labelled
+        kept = kept[np.argsort(order[kept])]
+        numbers = open_items[order[kept]]
+        answers = part(joined(done, model.classes), kept)
+        for row, number in enumerate(numbers.tolist()):
+            if known.refused.get(number) in model.classes:
+                _refuse(answers.probabilities[row], model.classes.index(known.refused[number]))
+        scale = len(open_items) / max(len(numbers), 1)
+        sure, low, high = (
+            (len(labelled) + scale * count) / max(len(asked), 1)
+            for count in expected_right(answers.probability, guesses)
+        )
+        yield Round(
+            version=version,
+            open=numbers,
+            whole=last,
+            answers=answers,
+            expectation=expectation,
+            numbers=[known.numbers[row] for row in rows],
+            accuracy=sure,
+            interval=(low, high),
+            method=blocks.name,
+            seconds=time.monotonic() - began,
+        )
 
 
-def answer_in_blocks(model: Model, vectors: NDArray[Any]) -> tuple[Answers, HeldOut]:
+def answer_in_blocks(model: Model, vectors: NDArray[Any]) -> Answers:
     """Classify vectors (n, d), in random blocks where the method would compare too many of them with each other.
-
-    Also gives the scores of the labelled examples that were held out.
 
     Args:
         model: The model.
         vectors: What is classified, finite and not all zeros.
     """
-    name = model.method_for(len(vectors))
-    some = vectors
-    if len(vectors) > SAMPLE:
-        some = vectors[np.sort(np.random.default_rng(model.seed).choice(len(vectors), SAMPLE, replace=False))]
-    sample = model.sample(some) if len(some) else None
-    held = model.held_out(name, sample)
-    if name not in model.temperatures:
-        model = replace(model, temperatures={**model.temperatures, name: page_temperature(held)})
-    judge = model.judge(name, sample, held)
-    whole = is_transductive(model.bound(name)) and not passes(model.bound(name))
-    blocks = math.ceil(len(vectors) / BLOCK) if whole else 1
-    order = np.random.default_rng(model.seed).permutation(len(vectors)) if blocks > 1 else np.arange(len(vectors))
-    found = []
-    for block in np.array_split(order, max(blocks, 1)):
-        if len(block):
-            found += [judge.answers(x, scores, [""] * len(x)) for x, scores in model.scores(vectors[block])()]
-    return _joined(found, order, model.classes), held
+    blocks = Blocks(model, vectors, np.arange(len(vectors)))
+    answers = joined([blocks.answer(block) for block in blocks.rows], model.classes)
+    return part(answers, np.argsort(np.concatenate(blocks.rows), kind="stable"))
+
+
+class Blocks:
+    """Items of a pile in random blocks, small enough for a method that compares all items of one with each other.
+
+    Args:
+        model: The model; without temperatures of its own, it gets that of the page.
+        vectors: The whole pile (n, d), finite and not all zeros.
+        asked: Numbers of the items that are classified.
+    """
+
+    def __init__(self, model: Model, vectors: NDArray[Any], asked: NDArray[np.intp]) -> None:
+        self.name, self._vectors, self._asked = model.method_for(len(asked)), vectors, asked
+        chance = np.random.default_rng(model.seed)
+        some = asked if len(asked) <= SAMPLE else np.sort(chance.choice(asked, SAMPLE, replace=False))
+        sample = model.sample(vectors[some]) if len(some) else None
+        self.held = model.held_out(self.name, sample)  # scores of the labelled examples that were held out
+        if self.name not in model.temperatures:
+            model = replace(model, temperatures={**model.temperatures, self.name: page_temperature(self.held)})
+        self._model, self._judge = model, model.judge(self.name, sample, self.held)
+        alone = not is_transductive(model.bound(self.name)) or passes(model.bound(self.name)) > 0
+        count = 1 if alone else max(1, math.ceil(len(asked) / BLOCK))
+        order = np.random.default_rng(model.seed).permutation(len(asked)) if count > 1 else np.arange(len(asked))
+        self.rows = np.array_split(order, count)  # places among those asked for, at least one block
+
+    def answer(self, block: NDArray[np.intp]) -> Answers:
+        """Classify a block."""
+        if not len(block):
+            return joined([], self._model.classes)
+        pieces = self._model.scores(self._vectors[self._asked[block]])()
+        return joined([self._judge.answers(x, scores, [""] * len(x)) for x, scores in pieces], self._model.classes)
 
 
 def page_temperature(held: HeldOut) -> float:
@@ -242,14 +286,13 @@ def few(labels: Sequence[str], seed: int = 0, most: int = MOST_EXAMPLES) -> list
     return sorted(row for places in rows.values() for row in places[:each])
 
 
-def _joined(found: Sequence[Answers], order: NDArray[np.intp], classes: tuple[str, ...]) -> Answers:
-    """Put the answers of blocks back into the order of the items."""
+def joined(found: Sequence[Answers], classes: tuple[str, ...]) -> Answers:
+    """Put answers one after the other."""
     if not found:
         return Answers([], classes, np.empty((0, len(classes))), np.empty(0, bool), np.empty(0))
-    back = np.argsort(order, kind="stable")
-    probabilities = np.concatenate([each.probabilities for each in found])[back].astype(np.float64)
-    reject, novelty = (np.concatenate([getattr(each, key) for each in found])[back] for key in ("reject", "novelty"))
-    return Answers([""] * len(back), classes, probabilities, reject, novelty)
+    probabilities = np.concatenate([each.probabilities for each in found]).astype(np.float64)
+    reject, novelty = (np.concatenate([getattr(each, key) for each in found]) for key in ("reject", "novelty"))
+    return Answers([""] * len(probabilities), classes, probabilities, reject, novelty)
 
 
 def _refuse(probabilities: NDArray[np.float64], place: int) -> None:

@@ -284,7 +284,7 @@ def next_to_label(
         names, vectors = [item.name for item in rows.items], rows.in_memory()
     if not len(vectors):
         raise InputError("nothing in the pile can be used: add other items")
-    answers, _ = answer_in_blocks(plain, vectors)
+    answers = answer_in_blocks(plain, vectors)
     predicted, runner_up = answers.predicted, answers.runner_up
     return [
         Suggestion(
