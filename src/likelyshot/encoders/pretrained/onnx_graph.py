@@ -1,10 +1,16 @@
-"""EfficientNet-Lite0 as an ONNX graph, which ONNX Runtime runs several times faster than torch on a CPU."""
+"""EfficientNet-Lite as an ONNX graph, which ONNX Runtime runs several times faster than torch on a CPU.
+
+The package `onnx` is needed to write a graph, but not to run one, nor to read the weights in it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from likelyshot.encoders.networks.efficientnet_lite import EfficientNetLite0, SameConv, same_padding
 from likelyshot.encoders.pretrained import need
@@ -13,7 +19,7 @@ from likelyshot.encoders.pretrained import need
 def build_graph(network: EfficientNetLite0, size: int, mean: float, scale: float) -> bytes:
     """Write the graph from images (n, size, size, 3), uint8, to features (n, dim), as an ONNX model.
 
-    The graph is built by hand, node by node: that is quick enough to do at every start.
+    The graph is built by hand, node by node: that is quick enough to do at every start. It needs the package `onnx`.
     """
     onnx = need("onnx", "onnx")
     helper, floats = onnx.helper, onnx.TensorProto.FLOAT
@@ -67,3 +73,55 @@ def build_graph(network: EfficientNetLite0, size: int, mean: float, scale: float
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return bytes(model.SerializeToString())
+
+
+def read_network(graph: bytes) -> EfficientNetLite0:
+    """Read the weights of a graph of `build_graph` into the network that it was built from, EfficientNet-Lite0.
+
+    The constants stand in the graph in the order of the convolutions, each weight before its bias. An ONNX model is a
+    message of protobuf; the numbers here are the fields of graph, initializer, dims and raw_data in onnx.proto.
+    """
+    (body,) = (value for field, value in _fields(graph) if field == 7)
+    arrays = [_array(value) for field, value in _fields(body) if field == 5]
+    given = iter([array for array in arrays if array.ndim])  # the others are the numbers of Clip and of the pixels
+    network = EfficientNetLite0()
+    inner = [conv for block in network.blocks for conv in block.convs]  # type: ignore[union-attr]
+    with torch.no_grad():
+        for conv in (network.stem, *inner, network.head):
+            conv.weight.copy_(torch.from_numpy(next(given)))
+            conv.bias.copy_(torch.from_numpy(next(given)))
+    return network.eval().requires_grad_(False)
+
+
+def _array(tensor: memoryview) -> NDArray[np.float32]:
+    fields = list(_fields(tensor))
+    shape = [int(value) for field, value in fields if field == 1]
+    (data,) = (value for field, value in fields if field == 9)
+    return np.frombuffer(data, "<f4").astype(np.float32).reshape(shape)
+
+
+def _fields(message: bytes | memoryview) -> Iterator[tuple[int, Any]]:
+    r"""Give the fields of a message of protobuf with their numbers: integers, and bytes as views.
+
+    >>> [(field, value if field == 1 else bytes(value)) for field, value in _fields(b"\x08\x96\x01\x12\x02hi")]
+    [(1, 150), (2, b'hi')]
+    """
+    view, place = memoryview(message), 0
+
+    def integer() -> int:
+        nonlocal place
+        value = shift = 0
+        while True:
+            byte = view[place]
+            place, value, shift = place + 1, value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+
+    while place < len(view):
+        key = integer()
+        if key & 7 == 0:
+            yield key >> 3, integer()
+            continue
+        size = {1: 8, 5: 4}.get(key & 7) or integer()  # of a fixed width, or with its length before it
+        yield key >> 3, view[place : place + size]
+        place += size
