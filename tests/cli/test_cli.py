@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from likelyshot.data.tasks import Balanced
 from likelyshot.evaluation.reproduce import protocols
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import needs
+from processes import Child
 
 
 @pytest.fixture(scope="module")
@@ -491,7 +491,7 @@ def test_signed_features_with_rectify(run, tmp_path):
 def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(run, monkeypatch, tmp_path):
     code = [
         "import faulthandler, signal",
-        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in the background",
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # processes that are forked ignore it",
         "faulthandler.dump_traceback_later(200)  # where it hangs, if it does",
         "from likelyshot.evaluation import reproduce, run",
         "run.CALIBRATION_TASKS, reproduce.LAMBDA_MAX = 50, (20.0, 40.0)  # as much as a second run needs",
@@ -501,21 +501,17 @@ def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(run, monkey
         "from likelyshot.cli import main",
         "main()",
     ]
-    command = [sys.executable, "-c", "\n".join(code), "reproduce", "--tasks", "30", "-o", str(tmp_path / "out")]
+    arguments = ["reproduce", "--tasks", "30", "-o", str(tmp_path / "out")]
     cells = tmp_path / "out" / "cells"
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            deadline = time.monotonic() + 120
-            while not (cells.is_dir() and len(list(cells.glob("*.json"))) >= 2):
-                assert process.poll() is None, process.communicate()
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-            process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=240)
-        finally:
-            process.kill()
-    assert process.returncode == 130, err
-    assert "Traceback" not in err
+    child = Child("\n".join(code), *arguments, folder=tmp_path)
+    deadline = time.monotonic() + 120
+    while not (cells.is_dir() and len(list(cells.glob("*.json"))) >= 2):
+        assert child.process.is_alive(), child.err
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(child.process.pid, signal.SIGINT)
+    assert child.wait() == 130, child.err
+    assert "Traceback" not in child.err
     finished = sorted(cells.iterdir())
     assert not [path.name for path in tmp_path.rglob(".*")]
     for path in finished:
@@ -526,7 +522,7 @@ def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(run, monkey
     monkeypatch.setattr("likelyshot.evaluation.run.CALIBRATION_TASKS", 50)
     monkeypatch.setattr("likelyshot.evaluation.reproduce.LAMBDA_MAX", (20.0, 40.0))
     monkeypatch.setattr("likelyshot.evaluation.reproduce.protocols", lambda full: tables)
-    code, out, err = run(*command[3:], "--json")
+    code, out, err = run(*arguments, "--json")
     assert code == 0
     assert len(json.loads(out)) == 4 * 2
     assert f"{len(finished)} finished cells were reused" in err
@@ -586,11 +582,8 @@ def test_a_sweep_of_a_method_without_lambda_max_asks_for_a_grid(run, file, tmp_p
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_is_told_in_a_sentence():
-    with Path("/dev/full").open("w") as full:
-        ran = subprocess.run(
-            [sys.executable, "-m", "likelyshot", "list", "--json"], stdout=full, stderr=subprocess.PIPE, check=False
-        )
-    assert ran.returncode == 2
-    assert ran.stderr.decode().startswith("likelyshot: cannot write all of the output (No space left on device)")
-    assert ran.stderr.count(b"\n") == 1
+def test_a_full_disk_is_told_in_a_sentence(tmp_path):
+    child = Child("from likelyshot.cli import main; main()", "list", "--json", folder=tmp_path, out=Path("/dev/full"))
+    assert child.wait() == 2
+    assert child.err.startswith("likelyshot: cannot write all of the output (No space left on device)")
+    assert child.err.count("\n") == 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -16,6 +14,7 @@ from safetensors.torch import save_file
 from likelyshot import Features
 from likelyshot.encoders.checkpoints import load_checkpoint
 from likelyshot.encoders.pretrained import callable_encoder
+from processes import pair
 
 pytest.importorskip("lightning_fabric")
 
@@ -79,21 +78,14 @@ def test_train_then_extract_then_evaluate(run, recipe, tmp_path):
     assert code == 0, err
 
 
-def test_torchrun_starts_processes_that_give_the_losses_of_one(run, recipe, tmp_path):
+def test_two_processes_of_torchrun_give_the_losses_of_one(run, recipe, tmp_path):
     changes = ("--set", "finetune.episodes_per_step=2", "--set", "finetune.episodes=6", "--set", "run.log_steps=1")
-    launched = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-            *("-m", "likelyshot", "train", str(recipe), *changes, "--set", f"run.output={tmp_path / 'two'}"),
-            *("--accelerator", "cpu", "--devices", "2", "--strategy", "ddp", "--json"),
-        ],
-        capture_output=True,
-        timeout=180,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert launched.returncode == 0, launched.stderr.decode()
-    assert json.loads(launched.stdout)["parameters"] == 12 * 8 + 8  # reported once, by the first process
+    arguments = ["train", str(recipe), *changes, "--set", f"run.output={tmp_path / 'two'}"]
+    machines = ["--accelerator", "cpu", "--devices", "2", "--strategy", "ddp", "--json"]
+    children = pair("from likelyshot.cli import main; main()", *arguments, *machines, folder=tmp_path)
+    assert [child.wait() for child in children] == [0, 0], children[0].err
+    assert json.loads(children[0].out)["parameters"] == 12 * 8 + 8
+    assert children[1].out == ""  # reported once, by the first process
     assert run("train", recipe, *changes, "--accelerator", "cpu")[0] == 0
     logs = ((tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("run", "two"))
     steps = [[line for line in map(json.loads, log) if line["event"] == "step"] for log in logs]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,7 @@ from likelyshot.data.files import (
     write_tensors,
 )
 from likelyshot.errors import InputError, nearest
+from processes import Child
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
@@ -60,6 +61,7 @@ def test_written_files_have_ordinary_permissions(tmp_path):
     assert files.write_whole(tmp_path / "whole", "").stat().st_mode == plain.stat().st_mode
 
 
+@contextlib.contextmanager
 def hang_while_writing(path):
     """Run a process that writes half of a file and then waits to be killed."""
     script = """
@@ -70,9 +72,15 @@ with replacing(sys.argv[1]) as temporary:
     print("writing", flush=True)
     time.sleep(600)
 """
-    process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE)
-    assert process.stdout.readline() == b"writing\n"
-    return process
+    folder = path.parent.with_name("children")
+    folder.mkdir(exist_ok=True)
+    child = Child(script, str(path), folder=folder)
+    while child.out != "writing\n":
+        assert child.process.is_alive(), child.err
+        time.sleep(0.02)
+    yield child.process
+    child.process.kill()
+    child.wait()
 
 
 def test_what_a_killed_run_left_is_removed_by_the_next_write(tmp_path):
@@ -80,7 +88,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next_write(tmp_path):
     other.write_text("of another path")
     with hang_while_writing(path) as killed, hang_while_writing(path) as running:
         killed.kill()
-        killed.wait()
+        killed.join()
         assert len(list(tmp_path.iterdir())) == 3
         files.write_whole(path, "whole")
         left = {file.name for file in tmp_path.iterdir()} - {"a.txt", other.name}

@@ -6,7 +6,6 @@ import io
 import os
 import random
 import sqlite3
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from processes import Child
 
 from likelyshot.data.images import ImageError, find_images
 from likelyshot.data.items import Item, Problem
@@ -25,6 +25,7 @@ from likelyshot.encoders.embed import Cache, default_cache, embed
 from likelyshot.encoders.pretrained import callable_encoder
 from likelyshot.errors import InputError
 from likelyshot.machine import cores
+from processes import Child
 
 DIGEST = "ab" * 32
 
@@ -371,7 +372,7 @@ class TestCache:
             "cache.EVERY = -1.0; c = cache.Cache(Path(sys.argv[1]), 'ab' * 32, 3)\n"
             "c.put([(b'1' * 32, np.ones(3, np.float32))]); os.kill(os.getpid(), signal.SIGKILL)"
         )
-        assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == -9
+        assert Child(script, str(tmp_path), folder=tmp_path).wait() == -9
         assert self.found(tmp_path, [(b"1" * 32, None)])[0].tolist() == [1, 1, 1]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import zipfile
 
@@ -21,6 +19,7 @@ from likelyshot.encoders.checkpoints import encoder_checkpoint, save_checkpoint
 from likelyshot.encoders.extract import FLOOR, encode, extract, save_splits
 from likelyshot.encoders.pixels import centred
 from likelyshot.encoders.pretrained import callable_encoder
+from processes import Child
 
 
 @pytest.fixture(autouse=True)
@@ -299,9 +298,8 @@ def test_killed_and_called_again_it_gives_the_same_bytes(tmp_path, monkeypatch):
         Image.fromarray(pixels).save(tmp_path / "images" / f"{i % 3}" / f"{i}.png")
     output = tmp_path / "a.safetensors"
     extract(tmp_path / "images", tmp_path / "b.safetensors", encoder="conv4_cifar_fs", cache=None)
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "images"), str(output), "40"]  # after the first batch
-    ran = subprocess.run(command, capture_output=True, timeout=120, check=False)
-    assert ran.returncode == -9, ran.stderr.decode()
+    child = Child(KILLED, str(tmp_path / "images"), str(output), "40", folder=tmp_path)  # after the first batch
+    assert child.wait() == -9, child.err
     assert not output.exists()
     assert list(tmp_path.glob("vectors/embeddings/*.sqlite"))
     extract(tmp_path / "images", output, encoder="conv4_cifar_fs")

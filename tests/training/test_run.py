@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +13,7 @@ from likelyshot import Features, InputError
 from likelyshot.data.datasets.sources import Folder
 from likelyshot.data.features import Base, splits
 from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, load_encoder, save_checkpoint
+from processes import Child, pair
 
 pytest.importorskip("lightning_fabric")
 
@@ -85,8 +84,6 @@ def test_a_run_leaves_checkpoints_log_features_and_summary(head_table, changed, 
 
 KILLED = """
 import json, os, signal, sys
-import torch
-torch.set_num_threads(1)
 from likelyshot.training.recipes import recipe_from
 from likelyshot.training.machines import Machines
 from likelyshot.training.run import train
@@ -104,9 +101,8 @@ def test_killed_in_mid_epoch_and_resumed_it_ends_with_the_same_weights(images_ta
     undisturbed, killed = changed(images_table, **{"run.output": str(tmp_path / "a")}), changed(images_table)
     train(undisturbed, machines=CPU)
     # 4 steps an epoch, and one question more at its end: the 8th question comes in the middle of the second
-    arguments = [sys.executable, "-c", KILLED, json.dumps(killed.to_dict()), "8"]
-    ran = subprocess.run(arguments, capture_output=True, timeout=120, check=False)
-    assert ran.returncode == -9, ran.stderr.decode()
+    child = Child(KILLED, json.dumps(killed.to_dict()), "8", folder=tmp_path)
+    assert child.wait() == -9, child.err
     folder = tmp_path / "run"
     assert load_checkpoint(folder / "last.safetensors").facts["standing"]["epoch"] == 1
     assert len(events(folder, "step")) > 4
@@ -207,8 +203,6 @@ def test_half_precision_is_close(images_table, changed, tmp_path):
 
 SHARED = """
 import json, os, sys
-import torch
-torch.set_num_threads(1)
 from likelyshot import InputError
 from likelyshot.data.datasets import pixel_cache
 from likelyshot.training.recipes import recipe_from
@@ -229,23 +223,21 @@ except InputError as error:
 
 @pytest.mark.parametrize("sound", [True, False])
 def test_of_two_processes_the_first_decodes_and_the_other_waits(images_table, changed, tmp_path, sound):
-    script, decoded = tmp_path / "two.py", tmp_path / "decoded"
-    script.write_text(SHARED)
+    decoded = tmp_path / "decoded"
     images = shutil.copytree(images_table["data"]["path"], tmp_path / "images")
     if not sound:
         (images / "train" / "train1" / "3.png").write_bytes(b"no image")
     short = {**SHORT, "data.path": str(images), "data.cache": str(tmp_path / "c")}
     recipe = json.dumps(changed(images_table, **short).to_dict())
-    ran = subprocess.run(
-        [sys.executable, str(script), recipe, str(decoded)], capture_output=True, timeout=120, check=False
-    )
+    children = pair(SHARED, recipe, str(decoded), folder=tmp_path)
+    codes = [child.wait() for child in children]
     if sound:
-        assert ran.returncode == 0, ran.stderr.decode()
+        assert codes == [0, 0], children[0].err
         assert decoded.read_text().splitlines() == ["0 train", "0 val", "0 test"]
         assert len(events(tmp_path / "run", "step")) == 4
     else:  # what the first one meets, both say
-        assert ran.returncode == 1
-        assert ran.stderr.decode().count("1 that are not, 'train/train1/3.png' (not an image)") == 2
+        assert codes == [1, 1]
+        assert all("1 that are not, 'train/train1/3.png' (not an image)" in child.err for child in children)
         assert decoded.read_text().splitlines() == ["0 train"]
         assert not (tmp_path / "run").exists()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import sys
 import zipfile
 
@@ -15,6 +14,7 @@ from PIL import Image
 
 from likelyshot.data.datasets import cached, decoded, open_images, pixel_cache
 from likelyshot.errors import InputError
+from processes import Child
 
 
 @pytest.fixture
@@ -235,9 +235,9 @@ def test_memory_stays_bounded_while_it_is_decoded(tmp_path):
     with zipfile.ZipFile(tmp_path / "many.zip", "w") as archive:
         for i in range(2048):
             archive.writestr(f"a/{i:04}.png", data)
-    arguments = [sys.executable, "-c", MEMORY, *(str(tmp_path / name) for name in ("many.zip", "one", "cache"))]
-    ran = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=True)
-    count, mapped, in_memory = map(float, ran.stdout.split())
+    child = Child(MEMORY, *(str(tmp_path / name) for name in ("many.zip", "one", "cache")), folder=tmp_path)
+    assert child.wait() == 0, child.err
+    count, mapped, in_memory = map(float, child.out.split())
     assert count == 2048
     assert mapped < 40
     assert in_memory > 60
