@@ -19,14 +19,15 @@ def folder(features, tmp_path_factory):
     return path
 
 
-def test_a_run_becomes_a_page_and_figures(run, folder, tmp_path):
+def test_a_run_becomes_a_page_and_figures(run, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("likelyshot.report.figures.FORMATS", ("svg",))
     page = tmp_path / "new" / "r.html"
     code, out, _ = run("report", folder / "mll.json", "-o", page, "--figures", tmp_path / "figures")
     assert code == 0
     assert "3-way 1-shot, Dirichlet(2), 20 queries: " in out
     assert f"Open {page} in a browser." in out
     assert "likelyshot report" in page.read_text()
-    assert (tmp_path / "figures" / "accuracy-3way-1shot-dirichlet-20-2.pdf").exists()
+    assert (tmp_path / "figures" / "accuracy-3way-1shot-dirichlet-20-2.svg").exists()
 
 
 def test_json_is_one_document_and_nothing_else(run, folder, tmp_path):

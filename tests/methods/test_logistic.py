@@ -41,7 +41,7 @@ def test_one_shot_takes_a_fixed_strength():
     torch.testing.assert_close(logistic(support, labels, query, n_ways=3), expected)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_strength_with_the_least_held_out_loss_is_chosen(seed):
     support, labels, query = sample(seed, [0, 1, 2] * 5)
     unit = support / support.norm(dim=-1, keepdim=True)
