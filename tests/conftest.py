@@ -13,7 +13,8 @@ from likelyshot.machine import cores
 torch.set_num_threads(1)  # tests run in parallel, on small tensors
 
 
-#: Files whose tests share what takes long to start: a page in a browser, a server, a cluster. One worker runs each.
+#: Files whose tests share what takes long to start or to import: a page in a browser, a server, a cluster, processes.
+#: One worker runs each.
 TOGETHER = (
     "labelling/test_page.py",
     "labelling/test_server.py",
@@ -23,12 +24,17 @@ TOGETHER = (
     "report/html/test_report_page.py",
     "test_ray.py",
 )
+#: What imports lightning_fabric; the tests with the mark `processes` go to the same worker.
+TRAINING = ("cli/test_train.py", "training/test_machines.py", "training/test_run.py")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if (name := item.path.as_posix()).endswith(TOGETHER):
+        name = item.path.as_posix()
+        if name.endswith(TRAINING) or item.get_closest_marker("processes"):
+            item.add_marker(pytest.mark.xdist_group("processes"))
+        elif name.endswith(TOGETHER):
             item.add_marker(pytest.mark.xdist_group(name))
 
 

@@ -76,6 +76,7 @@ print(plain, faults())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators are not affected")
+@pytest.mark.processes
 def test_freed_memory_is_kept_unless_the_user_has_set_the_allocator(tmp_path, monkeypatch):
     def faults(**variables):
         child = Child(FAULTS, folder=tmp_path, **variables)

@@ -489,6 +489,7 @@ def test_signed_features_with_rectify(run, tmp_path):
     assert code == 0
 
 
+@pytest.mark.processes
 def test_ctrl_c_leaves_no_half_written_file_and_a_second_run_goes_on(run, monkeypatch, tmp_path):
     code = [
         "import faulthandler, signal",
@@ -583,6 +584,7 @@ def test_a_sweep_of_a_method_without_lambda_max_asks_for_a_grid(run, file, tmp_p
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.processes
 def test_a_full_disk_is_told_in_a_sentence(tmp_path):
     child = Child("from likelyshot.cli import main; main()", "list", "--json", folder=tmp_path, out=Path("/dev/full"))
     assert child.wait() == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from likelyshot.encoders.checkpoints import load_checkpoint
 from likelyshot.encoders.pretrained import callable_encoder
 from processes import pair
 
-pytest.importorskip("lightning_fabric")
+pytestmark = pytest.mark.skipif(find_spec("lightning_fabric") is None, reason="needs the extra train")
 
 RECIPE = """
 [data]

@@ -83,6 +83,7 @@ with replacing(sys.argv[1]) as temporary:
     child.wait()
 
 
+@pytest.mark.processes
 def test_what_a_killed_run_left_is_removed_by_the_next_write(tmp_path):
     path, other = tmp_path / "a.txt", tmp_path / ".b.txt.0123456789.likelyshot-partial"
     other.write_text("of another path")

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from processes import Child
 
 from likelyshot.data.images import ImageError, find_images
 from likelyshot.data.items import Item, Problem
@@ -365,6 +364,7 @@ class TestCache:
             list(pool.map(write, (rows[:30], rows[20:50], rows[40:])))
         assert all(np.array_equal(v, row) for v, (_, row) in zip(self.found(tmp_path, rows), rows, strict=True))
 
+    @pytest.mark.processes
     def test_a_killed_process_leaves_what_it_wrote(self, tmp_path):
         script = (
             "import os, signal, sys; from pathlib import Path\n"

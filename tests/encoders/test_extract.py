@@ -290,6 +290,7 @@ extract(sys.argv[1], sys.argv[2], encoder="conv4_cifar_fs", start=lambda total: 
 """
 
 
+@pytest.mark.processes
 def test_killed_and_called_again_it_gives_the_same_bytes(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     for i in range(75):  # two batches of 32, and a part of one

@@ -196,6 +196,7 @@ def test_one_network_per_metric(features, validation, tasks):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory of Linux")
+@pytest.mark.processes
 def test_memory_does_not_hold_the_vectors_of_all_tasks(tmp_path):
     script = textwrap.dedent(
         """

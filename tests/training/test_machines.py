@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 from torch import nn
@@ -11,10 +13,9 @@ from likelyshot.encoders import networks as encoders
 from likelyshot.encoders.checkpoints import restore_module
 from likelyshot.training.machines import check_synchronised, synchronised
 from likelyshot.training.pool import Pool
-
-pytest.importorskip("lightning_fabric")
-
 from likelyshot.training.run import _start_encoder
+
+pytestmark = pytest.mark.skipif(find_spec("lightning_fabric") is None, reason="needs the extra train")
 
 SLIM = {
     "conv4": {"widths": [4, 4, 8, 8]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -13,13 +14,12 @@ from likelyshot import Features, InputError
 from likelyshot.data.datasets.sources import Folder
 from likelyshot.data.features import Base, splits
 from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, load_encoder, save_checkpoint
-from processes import Child, pair
-
-pytest.importorskip("lightning_fabric")
-
 from likelyshot.training.loop import Stopped
 from likelyshot.training.machines import Machines
 from likelyshot.training.run import train
+from processes import Child, pair
+
+pytestmark = pytest.mark.skipif(find_spec("lightning_fabric") is None, reason="needs the extra train")
 
 CPU = Machines(accelerator="cpu", devices=1)
 SHORT = {"pretrain.epochs": 1, "finetune.epochs": 0}

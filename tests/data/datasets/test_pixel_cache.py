@@ -227,6 +227,7 @@ print(len(found), mapped - start, peak() - mapped)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.processes
 def test_memory_stays_bounded_while_it_is_decoded(tmp_path):
     """A made-up set of 101 MB decoded."""
     (tmp_path / "one" / "a").mkdir(parents=True)
