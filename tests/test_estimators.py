@@ -445,7 +445,7 @@ def test_order_of_the_training_rows_does_not_matter(estimator):
     assert np.array_equal(one.predict(query), other.predict(query))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 5), st.sampled_from(ALL), st.randoms(use_true_random=False))
 def test_renaming_the_classes_renames_the_predictions(seed, ways, estimator, random):
     support, labels, query, _ = draw(seed, ways)
