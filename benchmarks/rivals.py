@@ -76,13 +76,13 @@ def rows(quick: bool) -> list[Row]:
     draw = functools.partial(
         sample_tasks, features.labels, ways=WAYS, shots=SHOTS, query=Balanced(QUERIES // WAYS), seed=0
     )
-    tasks, few = draw(n_tasks=n_tasks), draw(n_tasks=max(40, n_tasks // 20))
+    tasks, few = draw(n_tasks=n_tasks), draw(n_tasks=n_tasks // 10 if quick else n_tasks // 20)
     support, query, labels = features.vectors[tasks.support], features.vectors[tasks.query], tasks.support_labels
 
     def each(solve: Callable[[Tensor, Tensor], object], n: int) -> float:
-        """Milliseconds for one of n tasks solved one after the other, with all threads or with one."""
+        """Milliseconds for one of n tasks solved one after the other, with all threads or with one; quick: with one."""
         threads, times = torch.get_num_threads(), []
-        for number in (threads, 1):
+        for number in (1,) if quick else (threads, 1):
             torch.set_num_threads(number)
             times.append(seconds(lambda: [solve(support[i], query[i]) for i in range(n)], repeats))
         torch.set_num_threads(threads)
