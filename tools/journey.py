@@ -97,7 +97,7 @@ def make_data(folder: Path) -> None:
 
 COMMANDS = {
     "evaluate": "evaluate F.safetensors --method mll --tasks 50",
-    "classify": "classify --support A --query B --encoder conv4_cifar_fs --no-cache -o p.csv",
+    "classify": "classify --support A --query B --no-cache -o p.csv",
     "train": "train R.toml --accelerator cpu",
     "reproduce": "reproduce --tasks 10 --fresh -o r",
 }
