@@ -18,7 +18,7 @@ from likelyshot.confidence.expectation import expect
 from likelyshot.confidence.temperature import support_temperature
 from likelyshot.data.packaged import PACKAGED
 from likelyshot.evaluation.evaluate import cores, fit_temperature, map_chunks
-from likelyshot.functional.metrics import calibration_error, probabilities
+from likelyshot.functional.scores import calibration_error, probabilities
 from likelyshot.methods import METHODS, Method
 
 NAMES = ("mll", "mll_transductive")

@@ -15,7 +15,7 @@ from torch import Tensor
 from likelyshot import Balanced, Dirichlet, Features, sample_tasks
 from likelyshot.data.packaged import PACKAGED
 from likelyshot.evaluation.evaluate import evaluate, map_chunks
-from likelyshot.functional.metrics import confusion_counts
+from likelyshot.functional.scores import confusion_counts
 from likelyshot.methods import METHODS, Method
 
 VALUES = (0.0, 0.5, 1.0, 2.0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Real
+from typing import Any
 
 
 class InputError(ValueError):
@@ -33,3 +35,12 @@ def few(names: Iterable[str]) -> str:
     """
     quoted = [repr(name) for name in names]
     return ", ".join(quoted[:3] + ["..."] * (len(quoted) > 3))
+
+
+def shown(value: Any) -> str:
+    """Show a value in a message; a number of a thousand digits is cut short, and so is a long list."""
+    try:
+        text = str(value) if isinstance(value, Real) else repr(value)
+    except ValueError:  # Python prints no integer of more than 4,300 digits
+        text = "a very large number"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -23,8 +23,14 @@ from likelyshot.confidence.temperature import is_transductive, support_temperatu
 from likelyshot.data.arrays import check_unmasked
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.checks import check_non_negative
-from likelyshot.functional.metrics import check_temperature, probabilities
-from likelyshot.functional.scores import class_means, l2_normalise, rate_bound, rectify
+from likelyshot.functional.scores import (
+    check_temperature,
+    class_means,
+    l2_normalise,
+    probabilities,
+    rate_bound,
+    rectify,
+)
 from likelyshot.machine import check_device
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import check_values, facts_of, function_of, name_of, needs_of, parameters_of, takes_of

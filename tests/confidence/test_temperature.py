@@ -24,7 +24,7 @@ from likelyshot.confidence.temperature import (
     support_temperature,
     validation_temperature,
 )
-from likelyshot.functional.metrics import calibration_error, fit_temperature, probabilities
+from likelyshot.functional.scores import calibration_error, fit_temperature, probabilities
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import needs_of
 from likelyshot.methods.calibration import fit_calibration

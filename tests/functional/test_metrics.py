@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from likelyshot import InputError
-from likelyshot.functional.metrics import (
+from likelyshot.functional.scores import (
     calibration_error,
     class_confusion,
     confusion_counts,

@@ -8,15 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from likelyshot.functional.metrics import confusion_counts, task_metrics
 from likelyshot.functional.scores import (
     class_means,
+    confusion_counts,
     cosines,
     exponential_rates,
     l2_normalise,
     rectify,
     shrunk_means,
     squared_distances,
+    task_metrics,
 )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from likelyshot.confidence.temperature import HeldOut, held_out
 from likelyshot.errors import InputError
-from likelyshot.functional.metrics import probabilities
+from likelyshot.functional.scores import probabilities
 from likelyshot.methods import Method
 
 #: Two classes are hard to tell apart if at least this share of their examples, and at least two, score higher for the

@@ -19,7 +19,7 @@ from likelyshot.data.features import Features
 from likelyshot.data.tasks import Balanced, sample_tasks
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import fit_temperature as task_temperature
-from likelyshot.functional.metrics import fit_temperature
+from likelyshot.functional.scores import fit_temperature
 from likelyshot.methods import Method
 from likelyshot.methods.binding import facts_of, name_of, parameters_of
 from likelyshot.methods.calibration import Calibration

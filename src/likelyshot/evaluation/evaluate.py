@@ -19,8 +19,15 @@ from likelyshot.data.results import Result, environment
 from likelyshot.data.tasks import Tasks
 from likelyshot.errors import InputError
 from likelyshot.functional import temperature as temperatures
-from likelyshot.functional.metrics import class_confusion, confusion_counts, decide, reliability_counts, task_metrics
-from likelyshot.functional.scores import l2_normalise, rate_bound
+from likelyshot.functional.scores import (
+    class_confusion,
+    confusion_counts,
+    decide,
+    l2_normalise,
+    rate_bound,
+    reliability_counts,
+    task_metrics,
+)
 from likelyshot.heads import Head
 from likelyshot.machine import CACHE_BYTES, Progress, cluster, cores, keep_memory, map_blocks, ordered_map
 from likelyshot.methods import Method

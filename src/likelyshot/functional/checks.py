@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likelyshot.errors import InputError, nearest
+from likelyshot.errors import InputError, nearest, shown
 from likelyshot.functional.scores import NOT_FINITE, l2_normalise
 from likelyshot.machine import inputs_are_checked
 
@@ -87,15 +87,6 @@ def _check_number(name: str, value: Any, least: float, most: float, hint: str, a
 
 def _is(kind: type, value: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def shown(value: Any) -> str:
-    """Show a value in a message; a number of a thousand digits is cut short, and so is a long list."""
-    try:
-        text = str(value) if isinstance(value, Real) else repr(value)
-    except ValueError:  # Python prints no integer of more than 4,300 digits
-        text = "a very large number"
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def prepare(support: Tensor, labels: Tensor, query: Tensor, n_ways: int, normalise: bool) -> tuple[Tensor, Tensor]:

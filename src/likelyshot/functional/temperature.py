@@ -1,5 +1,5 @@
-"""These functions are in `likelyshot.functional.metrics`; this module keeps older imports working."""
+"""These functions are in `likelyshot.functional.scores`; this module keeps older imports working."""
 
-from likelyshot.functional.metrics import calibration_error, check_temperature, fit_temperature, probabilities
+from likelyshot.functional.scores import calibration_error, check_temperature, fit_temperature, probabilities
 
 __all__ = ["calibration_error", "check_temperature", "fit_temperature", "probabilities"]

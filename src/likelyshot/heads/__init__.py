@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from likelyshot.data.files import convert
 from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, restore_module
-from likelyshot.errors import InputError, nearest
-from likelyshot.functional.checks import Weights, shown
+from likelyshot.errors import InputError, nearest, shown
+from likelyshot.functional.checks import Weights
 from likelyshot.heads.starts import STARTS
 from likelyshot.methods.feat import contrast
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from likelyshot import machine
 from likelyshot.functional.checks import check_count, check_non_negative, check_shape, prepare
 from likelyshot.functional.gram import (
+    class_shares,
     discounted_directions,
     discounted_products,
     join,
@@ -20,7 +21,6 @@ from likelyshot.functional.gram import (
     squared_distances_to_means,
 )
 from likelyshot.functional.scores import l2_normalise
-from likelyshot.functional.shares import class_shares
 from likelyshot.functional.sinkhorn import sinkhorn
 
 #: Samples above which there are no neighbours: their graph is quadratic.

@@ -16,10 +16,9 @@ from likelyshot.functional.checks import (
     check_rounds,
     prepare,
 )
-from likelyshot.functional.gram import move_to_means, squared_distances_to_means
+from likelyshot.functional.gram import class_shares, estimate_shares, move_to_means, squared_distances_to_means
 from likelyshot.functional.power import centre_units, power_transform
 from likelyshot.functional.scores import one_hot
-from likelyshot.functional.shares import class_shares, estimate_shares
 from likelyshot.functional.sinkhorn import sinkhorn
 
 OWN = 1e-8  # weight of a prototype's own class as its label: the system stays regular where no support is connected

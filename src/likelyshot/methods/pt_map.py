@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from likelyshot.functional.checks import check_non_negative, check_rounds, prepare
-from likelyshot.functional.gram import move_to_means, squared_distances_to_means
+from likelyshot.functional.gram import class_shares, estimate_shares, move_to_means, squared_distances_to_means
 from likelyshot.functional.power import centre_units, power_transform
 from likelyshot.functional.scores import one_hot
-from likelyshot.functional.shares import class_shares, estimate_shares
 from likelyshot.functional.sinkhorn import sinkhorn
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from likelyshot.confidence.novelty import Novelty
 from likelyshot.data.files import replacing
 from likelyshot.errors import InputError
-from likelyshot.functional.metrics import probabilities
+from likelyshot.functional.scores import probabilities
 from likelyshot.own_data.rows import as_tensor
 
 DIGITS = 6  # of probabilities in tables
