@@ -28,7 +28,8 @@ from likelyshot import Balanced, Base, Features, calibrate, heads, machine, samp
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import facts_of, needs_of, parameters_of, takes_of
 
-TASKS, WAYS, SHOTS, QUERIES, DIM = 64, 5, 1, 15, 24
+TASKS, WAYS, QUERIES, DIM = 64, 5, 15, 24
+SHOTS = (1, 5)
 
 #: Operations for which the host waits; `_linalg_eigh` and `_linalg_svd` ask for their error inside.
 WAITS = {
@@ -92,21 +93,21 @@ def as_on_an_accelerator() -> Iterator[None]:
 
 
 @functools.cache
-def chunk(queries: int = QUERIES, dim: int = DIM) -> tuple[Features, Tensor, Tensor, Tensor]:
+def chunk(queries: int = QUERIES, dim: int = DIM, shots: int = 1) -> tuple[Features, Tensor, Tensor, Tensor]:
     """Give features and one chunk of tasks of them: support, labels, query."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(600) % 20
     vectors = torch.rand(600, dim, generator=generator) * torch.rand(20, dim, generator=generator)[labels]
     features = Features.from_arrays(torch.nn.functional.normalize(vectors, dim=-1), labels)
-    tasks = sample_tasks(labels, n_tasks=TASKS, ways=WAYS, shots=SHOTS, query=Balanced(queries // WAYS), seed=0)
+    tasks = sample_tasks(labels, n_tasks=TASKS, ways=WAYS, shots=shots, query=Balanced(queries // WAYS), seed=0)
     return features, features.vectors[tasks.support], tasks.support_labels, features.vectors[tasks.query]
 
 
 @functools.cache
-def ready(name: str, queries: int = QUERIES, dim: int = DIM) -> functools.partial[Tensor]:
+def ready(name: str, dim: int = DIM, shots: int = 1) -> functools.partial[Tensor]:
     """Give a method with all that it needs from other data."""
-    features = chunk(queries, dim)[0]
-    tasks = sample_tasks(features.labels, n_tasks=30, ways=WAYS, shots=SHOTS, query=Balanced(3), seed=1)
+    features = chunk(QUERIES, dim)[0]
+    tasks = sample_tasks(features.labels, n_tasks=30, ways=WAYS, shots=shots, query=Balanced(3), seed=1)
     make = {
         "base_mean": lambda: Base.of(features).mean,
         "base_within": lambda: Base.of(features).within,
@@ -119,32 +120,35 @@ def ready(name: str, queries: int = QUERIES, dim: int = DIM) -> functools.partia
     return functools.partial(method, n_ways=WAYS, **given, **few)
 
 
-def count(name: str, device: str = "cpu", queries: int = QUERIES, dim: int = DIM) -> tuple[HostSyncs, Tensor]:
+def count(
+    name: str, device: str = "cpu", queries: int = QUERIES, dim: int = DIM, shots: int = 1, tasks: int = TASKS
+) -> tuple[HostSyncs, Tensor]:
     """Run one chunk of a method, and count: what was seen, and the scores. On `meta` nothing is computed."""
-    support, labels, query = (x.to(device) for x in chunk(queries, dim)[1:])
-    method = ready(name, queries, dim)
+    support, labels, query = (x.to(device) for x in chunk(queries, dim, shots)[1:])
+    support, query = support[:tasks], query[:tasks]
+    method = ready(name, dim, shots)
     with as_on_an_accelerator():
         if device != "meta":
-            method(support, labels, query)  # what is computed once and kept
+            method(support[:1], labels, query[:1])  # what is computed once and kept
         with HostSyncs(device) as seen:
             scores = method(support, labels, query)
     return seen, scores
 
 
-def memory(name: str) -> float:
-    """Measure the peak of what a method allocates, as a multiple of the features, for 75 queries of 512 numbers."""
-    seen, _ = count(name, "meta", 75, 512)
-    return seen.peak / (TASKS * (WAYS * SHOTS + 75) * 512 * 4)
+def multiple(seen: HostSyncs, shots: int = 1) -> float:
+    """Give the peak of what a method allocated, as a multiple of the features, for 75 queries of 512 numbers."""
+    return seen.peak / (TASKS * (WAYS * shots + 75) * 512 * 4)
 
 
 def main() -> None:
-    table = Table(title=f"A chunk of {TASKS} tasks, {WAYS}-way {SHOTS}-shot", title_justify="left")
-    for column in ("method", "syncs", "memory", "double precision", "waits for"):
-        table.add_column(column, justify="right" if column in ("syncs", "memory") else "left")
+    table = Table(title=f"A chunk of {TASKS} tasks, {WAYS}-way", title_justify="left")
+    for column in ("method", *(f"syncs, {shots}-shot" for shots in SHOTS), "memory", "double precision", "waits for"):
+        table.add_column(column, justify="right" if column[:5] in ("syncs", "memor") else "left")
     for name in METHODS:
-        found, facts = count(name)[0].found, facts_of(METHODS[name])
-        what = ", ".join(f"{n} {key}" for key, n in found.items())
-        table.add_row(name, str(found.total()), f"{facts.memory:g}", "yes" if facts.double else "", what)
+        found, facts = [count(name, shots=shots)[0].found for shots in SHOTS], facts_of(METHODS[name])
+        what = ", ".join(f"{n} {key}" for key, n in found[-1].items())
+        numbers = [str(each.total()) for each in found]
+        table.add_row(name, *numbers, f"{facts.memory:g}", "yes" if facts.double else "", what)
     Console(width=120).print(table)
 
 

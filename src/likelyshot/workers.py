@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from likelyshot import __version__
 from likelyshot.errors import InputError
-from likelyshot.machine import cores, sent_to
+from likelyshot.machine import cores, keep_memory, sent_to
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -30,6 +30,14 @@ RETRIES = 5
 #: Seconds to wait for the head of a cluster.
 PATIENCE = 5.0
 EXTRA = "pip install 'likelyshot[ray]'"
+#: What a Ray that we start need not do: report to its makers, hide accelerators, and keep statistics for a dashboard.
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_event_stats": "0",
+    "RAY_task_events_report_interval_ms": "0",
+}
 
 
 @dataclass(frozen=True)
@@ -124,8 +132,8 @@ class Ray:
     """
 
     def __init__(self, address: str = "local") -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
         try:
             ray: Any = importlib.import_module("ray")
         except ImportError:
@@ -236,6 +244,7 @@ def _call(sent: list[Any], function: Callable[[Any, Any], Any], item: Any, versi
             f"{__version__}: install the same version"
         )
     torch.set_num_threads(1)
+    keep_memory()
     key = sent[0].hex()
     if key not in _received:
         _received.clear()

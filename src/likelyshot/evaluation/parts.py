@@ -23,7 +23,7 @@ from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import Judged, chunk_size, configuration, judge, summarise
 from likelyshot.evaluation.run import Job, Networks, work
 from likelyshot.machine import Progress
-from likelyshot.methods.binding import row_name
+from likelyshot.methods.binding import facts_of, row_name
 from likelyshot.workers import Part
 
 FORM = "likelyshot.part/1"
@@ -101,9 +101,7 @@ def run_part(
         path = place / f"{key}_{part.number}-of-{part.count}.safetensors"
         chosen = networks.features(job.method)
         sets = [chosen] if isinstance(chosen, Features) else chosen
-        size = chunk_size(sets, job.tasks, networks.device)
-        chunks = part.of(-(-len(job.tasks) // size))
-        tasks = job.tasks[chunks.start * size : chunks.stop * size]
+        tasks = job.tasks[:0]
         facts = _Facts(dict(about), keys, key, job.label, (part.number, part.count))
         if path.is_file():
             there += 1
@@ -112,6 +110,9 @@ def run_part(
         tensors: dict[str, Tensor] = {}
         try:
             method = networks.bind(job.method, job.params, ways=job.tasks.ways, shots=job.tasks.shots)
+            size = chunk_size(sets, job.tasks, networks.device, memory=facts_of(method).memory)
+            chunks = part.of(-(-len(job.tasks) // size))
+            tasks = job.tasks[chunks.start * size : chunks.stop * size]
             fitted = networks.temperature(job.method, method, job.tasks, progress) if temperatures else None
             started = time.perf_counter()
             if len(tasks):

@@ -8,8 +8,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from likelyshot import machine
+
 MAX_NEWTON, MAX_CONJUGATE, MAX_HALVINGS = 100, 200, 30
 TOLERANCE = 1e-12
+#: On accelerators, tasks of at most so many weights take so many steps of Newton's method with the whole Hessian, each
+#: of the best of so many lengths 1, 1/2, 1/4, ...: the host never waits.
+WHOLE_HESSIAN, STEPS, LENGTHS = 640, 16, 4
 
 
 def logistic_logits(x: Tensor, targets: Tensor, penalty: float) -> Tensor:
@@ -48,6 +53,9 @@ def logistic_logits(x: Tensor, targets: Tensor, penalty: float) -> Tensor:
         return entropies.sum((-2, -1), keepdim=True) + 0.5 * (decay * weights.square()).sum((-2, -1), keepdim=True)
 
     weights = x.new_zeros(len(x), x.shape[-1], targets.shape[-1])
+    if machine.on_accelerator(x) and weights[0].numel() <= WHOLE_HESSIAN:
+        weights = _whole_steps(x, weights, targets, barrier, decay, objective)
+        return _centred(x @ weights, absent)
     logits = x @ weights
     value = objective(weights, logits)
     for _ in range(MAX_NEWTON):
@@ -72,11 +80,43 @@ def logistic_logits(x: Tensor, targets: Tensor, penalty: float) -> Tensor:
                 break
             length = torch.where(falls, length, length / 2)
         weights, logits, value = weights + length * step, logits + length * change, trial
-    logits = x @ weights
+    return _centred(x @ weights, absent)
+
+
+def _centred(logits: Tensor, absent: Tensor) -> Tensor:
+    """Have logits sum to zero over the classes; those of classes without targets are one below the lowest other."""
     present = ~absent
     logits = logits - (logits * present).sum(-1, keepdim=True) / present.sum(-1, keepdim=True)
     lowest = logits.masked_fill(absent, torch.inf).amin(-1, keepdim=True)
     return torch.where(absent, lowest - 1, logits)
+
+
+def _whole_steps(
+    x: Tensor,
+    weights: Tensor,
+    targets: Tensor,
+    barrier: Tensor,
+    decay: Tensor,
+    objective: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Take a fixed number of steps of Newton's method, each with the whole Hessian and by the best of a few lengths."""
+    size, dim, ways = weights.shape
+    counted = targets.sum(-1, keepdim=True)
+    eye = torch.eye(ways, dtype=x.dtype, device=x.device)
+    ridge = (decay.expand(size, dim, ways).reshape(size, -1) + 1e-10).diag_embed()  # intercepts may shift together
+    lengths = x.new_tensor([*(0.5**power for power in range(LENGTHS)), 0.0]).view(-1, 1, 1, 1)
+    for _ in range(STEPS):
+        logits = x @ weights
+        p = (logits + barrier).softmax(-1)
+        gradient = x.mT @ (counted * p - targets) + decay * weights
+        spread = counted.unsqueeze(-1) * (p.unsqueeze(-1) * eye - p.unsqueeze(-1) * p.unsqueeze(-2))  # (t, n, k, k)
+        hessian = torch.einsum("tni,tnab,tnj->tiajb", x, spread, x).reshape(size, dim * ways, dim * ways) + ridge
+        step = -torch.linalg.solve_ex(hessian, gradient.reshape(size, -1, 1)).result.view_as(weights)
+        tried = weights + lengths * step  # (m, t, d+1, k)
+        values = objective(tried, logits + lengths * (x @ step))  # (m, t, 1, 1)
+        best = values.nan_to_num(torch.inf).argmin(0, keepdim=True)  # the longest of equals, and none if none falls
+        weights = tried.take_along_dim(best.expand(1, *weights.shape), 0)[0]
+    return weights
 
 
 def _hessian_product(x: Tensor, p: Tensor, p_counted: Tensor, decay: Tensor, v: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ FACTS: dict[Method, Facts] = {
         "Baseline", "trained", variants={"baseline_plain": Variant("Baseline, no temperature", {"tau": 1.0})}
     ),
     baseline_pp: Facts("Baseline++", "trained"),
-    logistic: Facts("Logistic regression", "trained", double=True),
+    logistic: Facts("Logistic regression", "trained", memory=8.0, double=True),
     ridge: Facts("Ridge regression", "closed form", double=True),
     svm: Facts("MetaOptNet's SVM", "trained", double=True),
     feat: Facts("FEAT", "closed form"),

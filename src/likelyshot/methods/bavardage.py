@@ -7,9 +7,11 @@ import functools
 import torch
 from torch import Tensor
 
+from likelyshot import machine
 from likelyshot.errors import InputError
 from likelyshot.functional.checks import centre, check_count, check_positive, check_shape
 from likelyshot.functional.gram import join, mean_weights, squared_distances_to_means
+from likelyshot.functional.span import gram_factor
 
 #: Images of a CUB class. The released code, whose values of `clip` and `t_vb` these are, sums squares over a class.
 CLASS_SIZE = 60
@@ -111,15 +113,19 @@ def scaled_gram(samples: Tensor, gram: Tensor, base_within: Tensor, clip: float)
     how = "likelyshot.functional.covariance.within_class_covariance"
     check_shape("base_within", base_within, (dim, dim), f"make it from base features of the same encoder with {how}")
     lower = _base_factor(base_within, base_within._version, how).to(samples)
-    energy, axes = torch.linalg.eigh(gram)  # U = X' V energy^-1/2, of the directions that are there
-    present = energy > RANK_TOLERANCE * energy[..., -1:]
-    length = torch.where(present, energy, 0).sqrt().unsqueeze(-2)
     flat = samples.reshape(-1, dim)
     whitened = torch.linalg.solve_triangular(lower.T, flat, upper=True, left=False).view_as(samples)  # X L'^-1
-    basis = axes / length.masked_fill(~present.unsqueeze(-2), float("inf"))
-    w = whitened.transpose(-1, -2) @ basis
-    inverse_spread, principal = torch.linalg.eigh(w.transpose(-1, -2) @ w)  # 1/e
-    scaled = (axes * length) @ principal * inverse_spread.clamp(0, clip**2).sqrt().unsqueeze(-2)
+    if machine.on_accelerator(gram):  # U = X' G'^-1 with G G' = X X': one decomposition less for the host to wait for
+        coordinates = gram_factor(gram)  # X U
+        w = torch.linalg.solve_triangular(coordinates.mT, whitened.mT, upper=True, left=False)
+    else:
+        energy, axes = torch.linalg.eigh(gram)  # U = X' V energy^-1/2, of the directions that are there
+        present = energy > RANK_TOLERANCE * energy[..., -1:]
+        length = torch.where(present, energy, 0).sqrt().unsqueeze(-2)
+        coordinates = axes * length
+        w = whitened.mT @ (axes / length.masked_fill(~present.unsqueeze(-2), float("inf")))
+    inverse_spread, principal = torch.linalg.eigh(w.mT @ w)  # 1/e
+    scaled = coordinates @ principal * inverse_spread.clamp(0, clip**2).sqrt().unsqueeze(-2)
     products: Tensor = scaled @ scaled.transpose(-1, -2)
     return products
 

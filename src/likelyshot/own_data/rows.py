@@ -41,8 +41,8 @@ CachePlace = Path | Literal["user"] | None
 VECTORS = "_vectors"
 #: Names that a summary shows for each kind of problem.
 NAMED = 3
-#: Blocks that a task of a cluster computes, so that it takes much longer than to send it.
-TOGETHER = 16
+#: Blocks that a task of a cluster computes at most, so that it takes much longer than to send it; workers get several.
+TOGETHER, TASKS_EACH = 64, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ def scan(vectors: Vectors, *, progress: Progress | None = None) -> Scan:
     done = 0
     for least, most in map_rows(_extremes, None, vectors):
         part = slice(done, done + len(least))
-        low[part], high[part] = least.numpy(), most.numpy()
+        low[part], high[part] = least, most
         done = part.stop
         if progress is not None:
             progress(len(least))
@@ -160,9 +160,9 @@ def scan(vectors: Vectors, *, progress: Progress | None = None) -> Scan:
     return Scan(usable, np.flatnonzero(~finite), np.flatnonzero(zero), bool((low[usable] < 0).any()), high)
 
 
-def _extremes(shared: None, block: NDArray[Any]) -> tuple[Tensor, Tensor]:
+def _extremes(shared: None, block: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     rows = as_tensor(block)
-    return rows.amin(1), rows.amax(1)
+    return rows.amin(1).numpy(), rows.amax(1).numpy()
 
 
 def block_rows(dim: int) -> int:
@@ -220,13 +220,15 @@ def map_rows(
     >>> list(map_rows(np.add, 1, np.zeros((1, 2))))
     [array([[1., 1.]])]
     """
-    numbers = range(block_count(vectors, usable)) if numbers is None else numbers
-    if cluster() is None:
+    numbers = list(range(block_count(vectors, usable)) if numbers is None else numbers)
+    joined = cluster()
+    if joined is None:
         yield from map_blocks(function, shared, blocks(vectors, usable, numbers))
         return
     rows = _row_sets(vectors.shape[1], usable, numbers)
     if isinstance(vectors, Shards) and not vectors.local:
-        groups = iter(lambda: list(islice(rows, TOGETHER)), [])
+        together = min(TOGETHER, max(1, len(numbers) // (TASKS_EACH * joined.workers)))
+        groups = iter(lambda: list(islice(rows, together)), [])
         for results in map_blocks(_read_and_call, (function, shared, vectors), groups):
             yield from results
     else:

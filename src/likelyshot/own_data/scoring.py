@@ -167,27 +167,29 @@ def transductive_prototypes(
     prototypes = shrunk_means(support.double(), labels, n_ways, shrinkage)  # (k, d)
     for _ in range(iterations):
         rates = exponential_rates(prototypes, lambda_max)
-        total, count = torch.zeros_like(prototypes), torch.zeros(n_ways, 1, dtype=torch.int64)
+        total, count = np.zeros(prototypes.shape), np.zeros((n_ways, 1), np.int64)
         for block_total, block_count in map_rows(_sums, (rates, rectified, normalise), vectors, usable):
             total += block_total
             count += block_count
             if progress is not None:
                 progress(int(block_count.sum()))
-        before, prototypes = prototypes, moved(prototypes, total, count, eta)
+        before = prototypes
+        prototypes = moved(prototypes, torch.from_numpy(total), torch.from_numpy(count), eta)
         if torch.equal(before, prototypes):
             break
     return prototypes
 
 
 @torch.no_grad()  # threads do not inherit it
-def _sums(shared: tuple[Tensor, bool, bool], block: NDArray[Any]) -> tuple[Tensor, Tensor]:
-    """Sum the rows of a block by the class that they are nearest to."""
+def _sums(shared: tuple[Tensor, bool, bool], block: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Sum the rows of a block by the class that they are nearest to; arrays are cheaper to send than tensors."""
     rates, rectified, normalise = shared
     query = as_tensor(block, rectified)
     check_non_negative("mll_transductive", query)
     query = l2_normalise(query) if normalise else query
     rates = rates.to(query.dtype)
-    return class_sums(query, rates, exponential_log_likelihood(query, rates).argmax(-1))
+    total, count = class_sums(query, rates, exponential_log_likelihood(query, rates).argmax(-1))
+    return total.numpy(), count.numpy()
 
 
 def prototype_scores(query: Tensor, prototypes: Tensor, *, lambda_max: float = 40.0, normalise: bool = True) -> Tensor:
