@@ -29,9 +29,10 @@ def support_coordinates(support: Tensor, query: Tensor) -> Tensor:
     gram = support @ support.mT
     if machine.on_accelerator(gram):
         lower = gram_factor(gram)
-        return torch.linalg.solve_triangular(
+        solved: Tensor = torch.linalg.solve_triangular(
             lower.mT, torch.cat([gram, query @ support.mT], -2), upper=True, left=False
         )
+        return solved
     squares, axes = torch.linalg.eigh(gram)
     rounding = squares.shape[-1] * torch.finfo(squares.dtype).eps * squares[..., -1:]
     scale = torch.where(squares > rounding.clamp_min(torch.finfo(squares.dtype).tiny), squares, torch.inf).rsqrt()
