@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sys
 import time
 
 import numpy as np
@@ -11,19 +13,22 @@ import pytest
 import torch
 from PIL import Image
 
+from likelyshot import cli
 from likelyshot.data.features import Features
 from likelyshot.data.shards import Shards, open_shard
-from likelyshot.data.tasks import Dirichlet, sample_tasks
+from likelyshot.data.tasks import Balanced, Dirichlet, sample_tasks
 from likelyshot.encoders.extract import extract
 from likelyshot.errors import InputError
+from likelyshot.evaluation import reproduce
 from likelyshot.evaluation.evaluate import evaluate
 from likelyshot.machine import map_blocks
 from likelyshot.methods import METHODS
 from likelyshot.own_data import answer_folder, rows
 from likelyshot.own_data.answer_folder import merge_answers
+from likelyshot.own_data.model import Model
 from likelyshot.own_data.pipeline import classify
 from likelyshot.own_data.scoring import transductive_prototypes
-from likelyshot.workers import Ray, on_ray
+from likelyshot.workers import QUIET, Ray, on_ray
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'likelyshot[ray]'")
 STORE = 80 * 2**20  # bytes of the object store of a node, nearly the least that Ray takes
@@ -34,7 +39,7 @@ def nodes():
     """A cluster of two nodes of one core each, and the address of its head."""
     from ray.cluster_utils import Cluster
 
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    os.environ |= {**QUIET, "RAY_worker_niceness": "0"}
     cluster = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False},
@@ -48,7 +53,10 @@ def nodes():
 @pytest.fixture(scope="module")
 def driver(nodes):
     """Join once: workers take seconds to start."""
-    ray.init(nodes.address, log_to_driver=False, logging_level="ERROR")
+    joined = Ray(nodes.address)
+    assert joined.workers == 2
+    yield
+    joined.close()
 
 
 @pytest.fixture
@@ -79,11 +87,10 @@ def prototypes(place, vectors=None):
     return transductive_prototypes(*given, Shards(found) if vectors is None else vectors, n_ways=3, iterations=5)
 
 
-def test_passes_and_answers_have_the_same_bits(pile, nodes):
+def test_passes_and_answers_have_the_same_bits(pile, driver):
     wanted = prototypes(pile)
     classify(pile / "few.npz", pile / "pile").save(pile / "one.csv")
-    with on_ray(nodes.address) as cluster:
-        assert cluster.workers == 2
+    with on_ray():
         assert torch.equal(prototypes(pile), wanted)
         classify(pile / "few.npz", pile / "pile").save(pile / "answers")
     merge_answers(pile / "answers", pile / "all.csv")
@@ -106,13 +113,82 @@ def test_evaluations_have_the_same_bits(driver, monkeypatch):
     assert (one.reliability, one.confused, one.config) == (other.reliability, other.confused, other.config)
 
 
-def test_extraction_has_the_same_vectors(tmp_path, driver, monkeypatch):
+def without_times(path):
+    """What a result says but for how long it took and where."""
+
+    def kept(value):
+        if isinstance(value, dict):
+            return {key: kept(each) for key, each in value.items() if key not in ("seconds", "environment", "command")}
+        return [kept(each) for each in value] if isinstance(value, list) else value
+
+    return kept(json.loads(path.read_text()))
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, driver):
+    """Call a command twice, here and on the cluster; give the two outputs."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments, suffix=""):
+        for name, more in (("one", ()), ("two", ("--ray",))):
+            monkeypatch.setattr(sys, "argv", ["likelyshot", *arguments, "-o", f"{name}{suffix}", *more])
+            with pytest.raises(SystemExit) as stop:
+                cli.main()
+            assert not stop.value.code
+        return tmp_path / f"one{suffix}", tmp_path / f"two{suffix}"
+
+    return call
+
+
+def test_predict_sweep_evaluate_and_reproduce_have_the_same_bits(run, pile, monkeypatch, capsys):
+    Model.fit(
+        **{key: np.load(pile / "few.npz")[name] for key, name in (("vectors", "features"), ("labels", "labels"))}
+    ).save(pile / "model.safetensors")
+    one, two = run("predict", "model.safetensors", "pile", suffix=".csv")
+    assert one.read_bytes() == two.read_bytes()
+    one, two = run("sweep", "few.npz", "--ways", "2", "--shots", "1", "--per-class", "2", "--tasks", "9", suffix="s")
+    assert without_times(one / "sweep.json") == without_times(two / "sweep.json")
+    assert not (two / "parts").exists()
+    given = ("--ways", "2", "--shots", "1", "--total", "4", "--tasks", "9", "--method", "mll", "cosine")
+    one, two = run("evaluate", "few.npz", *given, suffix="e")
+    assert {path.name for path in one.glob("*.json")} == {path.name for path in two.glob("*.json")}
+    for path in one.glob("dirichlet*.json"):
+        assert without_times(path) == without_times(two / path.name)
+    monkeypatch.setattr(reproduce, "LAMBDA_MAX", (40.0,))
+    monkeypatch.setattr(reproduce, "protocols", lambda full: {"inductive": (Balanced(3), ("euclidean",))})
+    one, two = run("reproduce", "--tasks", "9", suffix="r")
+    assert without_times(one / "reproduce.json") == without_times(two / "reproduce.json")
+
+
+def test_a_driver_that_is_started_again_goes_on(tmp_path, driver, monkeypatch):
+    """Blocks of images that a driver has kept are not embedded by the next."""
     monkeypatch.setattr("likelyshot.encoders.blocks.BLOCK", 1)
-    for number in range(80):
-        path = tmp_path / "images" / f"class {number % 2}" / f"{number}.png"
+    draw_images(tmp_path, 70)
+    settings = {"encoder": "conv4_cifar_fs", "cache": None}
+    pile, kept = tmp_path / "images", tmp_path / "answers" / "_vectors"
+    classify(pile, pile, **settings).save(tmp_path / "one.csv")
+    with on_ray():
+        classify(pile, pile, keep=kept, **settings)
+        blocks = sorted(kept.glob("block*"))
+        blocks[1].unlink()
+        before = {path: path.stat().st_mtime_ns for path in kept.glob("block*")}
+        classify(pile, pile, keep=kept, **settings).save(tmp_path / "two.csv")
+    assert sorted(kept.glob("block*")) == blocks
+    assert all(path.stat().st_mtime_ns == time for path, time in before.items())
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+
+
+def draw_images(folder, count):
+    for number in range(count):
+        path = folder / "images" / f"class {number % 2}" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         noise = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
         Image.fromarray(noise).save(path)
+
+
+def test_extraction_has_the_same_vectors(tmp_path, driver, monkeypatch):
+    monkeypatch.setattr("likelyshot.encoders.blocks.BLOCK", 1)
+    draw_images(tmp_path, 80)
     settings = {"encoder": "conv4_cifar_fs", "cache": None}
     one = extract(tmp_path / "images", tmp_path / "one.safetensors", **settings).features
     with on_ray():

@@ -15,6 +15,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from likelyshot import __version__
@@ -171,12 +172,13 @@ class Ray:
 
     def map(self, function: Callable[[S, T], R], shared: S, items: Iterable[T]) -> Generator[R, None, None]:
         """Do what `map_blocks` does, on the cluster."""
+        here = str(Path.cwd())
         sent = [self._ray.put(shared)]  # in a list: a worker fetches it once, and not for every item
         waiting: deque[Any] = deque()
         most = 2 * self.workers + 1
         try:
             for item in items:
-                waiting.append(self._task.remote(sent, function, item, __version__))
+                waiting.append(self._task.remote(sent, function, item, __version__, here))
                 if len(waiting) >= most:
                     yield self._result(waiting.popleft())
                     most = max(most, 2 * self.workers + 1)  # machines may join
@@ -233,8 +235,8 @@ def _reach(address: str) -> None:
 _received: dict[str, Any] = {}
 
 
-def _call(sent: list[Any], function: Callable[[Any, Any], Any], item: Any, version: str) -> Any:
-    """Call a function in a worker."""
+def _call(sent: list[Any], function: Callable[[Any, Any], Any], item: Any, version: str, folder: str) -> Any:
+    """Call a function in a worker, in the folder that the driver is in, since paths may be relative to it."""
     import torch
 
     ray: Any = importlib.import_module("ray")
@@ -243,6 +245,8 @@ def _call(sent: list[Any], function: Callable[[Any, Any], Any], item: Any, versi
             f"expected likelyshot {version} on every machine of the cluster, but {socket.gethostname()} has "
             f"{__version__}: install the same version"
         )
+    with contextlib.suppress(OSError):  # another machine may have no such folder: only what lies there is missed
+        os.chdir(folder)
     torch.set_num_threads(1)
     keep_memory()
     key = sent[0].hex()

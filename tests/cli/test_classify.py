@@ -323,14 +323,23 @@ cli.main()
         assert process.wait(60) == 0
 
 
-def test_progress_shows_the_speed(monkeypatch):
-    said, told, clock = [], [], iter([0.0, 0.5, 2.0])
-    monkeypatch.setattr("likelyshot.cli.own_data.time.monotonic", lambda: next(clock))
-    progress = stages(lambda total: (told.append, said.append))("embedding the pile", 100)
-    progress(10)
-    progress(30)
-    assert told == [10, 30]
-    assert said == ["embedding the pile", "embedding the pile, 20/s"]
+def test_progress_shows_the_speed_and_the_workers(monkeypatch):
+    from likelyshot import machine
+    from likelyshot.cli import shared
+
+    said, clock = [], iter([0.0, 0.5, 2.0, 2.1, 3.0])
+    monkeypatch.setattr(shared.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(shared.Progress, "update", lambda bar, task, **what: said.append(what.get("description")))
+    monkeypatch.setattr(shared.Progress, "advance", lambda bar, task, steps: None)
+    monkeypatch.setattr(shared, "_show_only", lambda bar, task: None)
+    joined = type("Cluster", (), {"workers": 3})()
+    with shared.running() as (_, start):
+        progress = stages(start)("embedding the pile", 100)
+        for steps in (10, 30, 5):  # too early to say, said, and said just now
+            progress(steps)
+        with machine.sent_to(joined):
+            progress(45)
+    assert said == ["embedding the pile", "embedding the pile, 20/s", "embedding the pile, 30/s on 3 workers"]
 
 
 def test_what_was_confused_is_printed(run, place):

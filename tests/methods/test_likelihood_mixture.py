@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from likelyshot.errors import InputError
-from likelyshot.methods.likelihood_mixture import Constants, fit_mixture, likelihood_mixture
+from likelyshot.methods.likelihood_mixture import Constants, fit_mixture, likelihood_mixture, most_similar
 
 LABELS = {
     "one shot": [0, 1, 2, 3],
@@ -230,3 +230,11 @@ def test_parameters_that_make_no_sense_are_refused():
         likelihood_mixture(support, labels, query, n_ways=4, iterations=-1)
     with pytest.raises(InputError, match="marginals must be"):
         likelihood_mixture(support, labels, query, n_ways=4, marginals="equal")
+
+
+@pytest.mark.parametrize("count", [300, 1001])
+def test_the_most_similar_voters_are_those_of_all_products(count):
+    generator = torch.Generator().manual_seed(0)
+    voters, roots = torch.randn(count, 8, generator=generator), torch.randn(50, 8, generator=generator)
+    expected = (roots.double() @ voters.double().T).topk(4).indices
+    assert torch.equal(most_similar(voters, roots, 4), expected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -96,6 +96,7 @@ def evaluate(
     with running(as_json) as (screen, start), on_cluster(ray):
         from likelyshot.data.files import output_folder
         from likelyshot.data.tasks import Balanced, Dirichlet
+        from likelyshot.evaluation.parts import run_kept, run_part
         from likelyshot.evaluation.run import Job, compare, read_networks, run, save_results, work
         from likelyshot.machine import check_device
         from likelyshot.methods import METHODS
@@ -126,17 +127,19 @@ def evaluate(
             output_folder(output, make=False)
         jobs = [Job(name, params[name], sample, f"{sample.shots}-shot, {name}") for sample in drawn for name in names]
         progress, say = start(work(jobs, networks))
+        every = len(names) == len(METHODS)
+        given: dict[str, Any] = {"about": {"command": "evaluate"}, "skip": every, "progress": progress, "say": say}
         if mine is not None and output is not None:
-            from likelyshot.evaluation.parts import run_part
-
-            every = len(names) == len(METHODS)
-            about = {"command": "evaluate"}
-            counts = run_part(jobs, networks, mine, output, about=about, skip=every, progress=progress, say=say)
-            say_part(screen, mine, counts, output)
+            say_part(screen, mine, run_part(jobs, networks, mine, output, **given), output)
             return
-        skipped: dict[str, InputError] = {}
-        skip = (lambda job, error: skipped.setdefault(job.method, error)) if len(names) == len(METHODS) else None
-        results = [result for _, result in run(jobs, networks, refused=skip, progress=progress, say=say)]
+        skipped: dict[str, object] = {}
+        if ray is not None and output is not None:
+            done = run_kept(jobs, networks, output, **given)
+            skipped |= done.refused
+            results = [result for _, result in done.results]
+        else:
+            skip = (lambda job, error: skipped.setdefault(job.method, error)) if every else None
+            results = [result for _, result in run(jobs, networks, refused=skip, progress=progress, say=say)]
         for name, error in skipped.items():
             screen.print(f"Skipped {name}: {error}", style="yellow")
         if not results:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from likelyshot.cli.own_data import CacheOption, on_workers
+from likelyshot.cli.own_data import CacheOption
 from likelyshot.cli.shared import (
     DeviceOption,
     JsonOption,
@@ -74,16 +74,7 @@ def extract(
             progress, say = start(total)
             say("images")
             started[0] = time.perf_counter()
-            done = 0
-
-            def report(steps: int) -> None:
-                nonlocal done
-                done += steps
-                progress(steps)
-                if (seconds := time.perf_counter() - started[0]) > 1:
-                    say(f"images, {done / seconds:,.0f}/s{on_workers()}")
-
-            return report
+            return progress
 
         settings: dict[str, Any] = {
             "encoder": str(checkpoint) if checkpoint else encoder,

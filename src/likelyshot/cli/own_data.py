@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -98,30 +97,13 @@ LinkOption = Annotated[
 ]
 
 
-def on_workers() -> str:
-    """Say on how many workers of a cluster the work is done; nothing without a cluster."""
-    from likelyshot.machine import cluster
-
-    joined = cluster()
-    return "" if joined is None else f" on {joined.workers} workers"
-
-
 def stages(start: Start) -> Stage:
-    """Show every stage of the work as a bar, with its speed after a second."""
+    """Show every stage of the work as a bar."""
 
     def stage(what: str, total: int) -> Callable[[int], None]:
         advance, describe = start(total)
         describe(what)
-        began, done = time.monotonic(), 0
-
-        def progress(steps: int) -> None:
-            nonlocal done
-            done += steps
-            advance(steps)
-            if (seconds := time.monotonic() - began) > 1:
-                describe(f"{what}, {done / seconds:,.0f}/s{on_workers()}")
-
-        return progress
+        return advance
 
     return stage
 

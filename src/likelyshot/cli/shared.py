@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from pathlib import Path
@@ -42,6 +43,8 @@ class Plan(str, Enum):
     balanced = "balanced"
 
 
+#: Seconds between two statements of the speed.
+EVERY = 0.25
 #: How the names of features files end.
 SUFFIXES = (".safetensors", ".npz", ".npy", ".csv", ".tsv", ".parquet", ".pkl", ".pickle", ".plk", ".pt", ".pth")
 KINDS = "Features file: .safetensors, .npz, .npy, .csv, .tsv, .parquet, .pkl or .pt"
@@ -215,13 +218,22 @@ def running(as_json: bool = False) -> Iterator[tuple[Console, Start]]:
 
     def start(total: int) -> tuple[Callable[[int], None], Callable[[str], None]]:
         mine = bar.add_task("", total=total, visible=False)
+        began = said = time.monotonic()
+        steps, stage = 0, ""
 
         def advance(done: int) -> None:
+            nonlocal steps, said
             check()
+            steps, now = steps + done, time.monotonic()
+            if now - began > 1 and now - said > EVERY:
+                said = now
+                bar.update(mine, description=f"{stage}, {speed(steps / (now - began))}")
             bar.advance(mine, done)
             _show_only(bar, mine)
 
-        def describe(stage: str) -> None:
+        def describe(text: str) -> None:
+            nonlocal stage
+            stage = text
             bar.update(mine, description=stage)
             _show_only(bar, mine)
 
@@ -233,6 +245,19 @@ def running(as_json: bool = False) -> Iterator[tuple[Console, Start]]:
     except KeyboardInterrupt:
         typer.echo("likelyshot: stopped; all files that were written are complete", err=True)
         sys.exit(130)
+
+
+def speed(steps: float) -> str:
+    """Say how many steps a second are done, and by how many workers of a cluster, if there is one.
+
+    >>> speed(0.25), speed(1234.5)
+    ('0.2/s', '1,234/s')
+    """
+    from likelyshot.machine import cluster
+
+    joined = cluster()
+    workers = "" if joined is None else f" on {joined.workers} workers"
+    return f"{steps:,.{0 if steps >= 10 else 1}f}/s{workers}"
 
 
 def _show_only(bar: Progress, shown: TaskID) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -87,7 +87,9 @@ def sweep(
         from likelyshot.cli.tables import sweep_table
         from likelyshot.data.files import output_folder
         from likelyshot.data.tasks import Balanced, Dirichlet
+        from likelyshot.evaluation.parts import run_kept, run_part
         from likelyshot.evaluation.run import read_networks
+        from likelyshot.evaluation.sweep import gather, points
         from likelyshot.evaluation.sweep import sweep as run
         from likelyshot.machine import check_device
         from likelyshot.methods.binding import parameters, parse_grid, parse_methods, parse_params
@@ -119,22 +121,24 @@ def sweep(
         output_folder(output, make=False)
         progress, say = start(math.prod(map(len, values.values())) * len(drawn) * tasks)
         say(f"{name}, {' x '.join(values)}")
-        if (mine := part_of(part)) is not None:
-            from likelyshot.evaluation.parts import run_part
-            from likelyshot.evaluation.sweep import points
-
+        mine = part_of(part)
+        about: dict[str, Any] = {
+            "command": "sweep",
+            "method": name,
+            "grid": {key: list(each) for key, each in values.items()},
+            "params": params,
+            "digests": [sample.digest for sample in drawn],
+        }
+        given: dict[str, Any] = {"about": about, "temperatures": False, "progress": progress}
+        if mine is not None:
             jobs = points(name, values, drawn, params)
-            about = {
-                "command": "sweep",
-                "method": name,
-                "grid": {key: list(each) for key, each in values.items()},
-                "params": params,
-                "digests": [sample.digest for sample in drawn],
-            }
-            counts = run_part(jobs, networks, mine, output, about=about, temperatures=False, progress=progress, say=say)
-            say_part(screen, mine, counts, output)
+            say_part(screen, mine, run_part(jobs, networks, mine, output, **given, say=say), output)
             return
-        swept = run(name, values, networks, drawn, params=params, progress=progress)
+        if ray is not None:
+            kept = run_kept(points(name, values, drawn, params), networks, output, **given)
+            swept = gather(name, values, [result for _, result in kept.results], params, about["digests"])
+        else:
+            swept = run(name, values, networks, drawn, params=params, progress=progress)
         folder = output_folder(output)
         swept.save(folder / "sweep.json", sys.argv[1:])
         draw_sweep(swept, folder / "sweep.svg")

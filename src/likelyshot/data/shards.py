@@ -180,8 +180,8 @@ def _read(file: Shard, first: int, last: int) -> NDArray[Any]:
         import socket
 
         raise InputError(
-            f"expected the pile at {file.path}, but {socket.gethostname()} has no such file: put it on a disk that all "
-            "machines see under the same path"
+            f"expected the pile at {file.path.absolute()}, but {socket.gethostname()} has no such file: put it on a "
+            "disk that all machines see under the same path"
         ) from None
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
@@ -97,8 +98,8 @@ def run_part(
     keys = [_key(job, networks, about) for job in jobs]
     done = there = 0
     for job, key in zip(jobs, keys, strict=True):
-        say(f"{job.label}, {part}" if job.label else str(part))
-        path = place / f"{key}_{part.number}-of-{part.count}.safetensors"
+        say(", ".join(word for word in (job.label, str(part) if part.count > 1 else "") if word))
+        path = _file(place, key, part)
         chosen = networks.features(job.method)
         sets = [chosen] if isinstance(chosen, Features) else chosen
         tasks = job.tasks[:0]
@@ -139,6 +140,31 @@ def run_part(
     return done, there
 
 
+def run_kept(jobs: Iterable[Job], networks: Networks, folder: str | Path, **given: Any) -> Merged:
+    """Evaluate jobs, and keep each in a file until all are finished, so that a call that was stopped goes on.
+
+    Args:
+        jobs: As in `run_part`.
+        networks: As in `run_part`.
+        folder: As in `run_part`.
+        **given: The keyword arguments of `run_part`.
+    """
+    jobs, whole = list(jobs), Part(1, 1)
+    run_part(jobs, networks, whole, folder, **given)
+    place = Path(folder) / FOLDER
+    keys = [_key(job, networks, given["about"]) for job in jobs]
+    merged = _merged(place, keys, whole.count, given["about"])
+    for key in keys:
+        _file(place, key, whole).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # others have files there
+        place.rmdir()
+    return merged
+
+
+def _file(place: Path, key: str, part: Part) -> Path:
+    return place / f"{key}_{part.number}-of-{part.count}.safetensors"
+
+
 def _key(job: Job, networks: Networks, about: Mapping[str, Any]) -> str:
     """Name what a job follows from: files of other settings in the same folder are not taken for its own."""
     identity = [job.method, job.params, job.tasks.digest, networks.digests, networks.seed, dict(about), __version__]
@@ -157,10 +183,13 @@ def merge_parts(folder: str | Path) -> Merged:
         raise InputError(f"expected parts of an evaluation in {place}, but found none: run a command with --part first")
     newest = max(files, key=lambda file: file.stat().st_mtime_ns)  # the folder may hold parts of earlier settings
     _, last = _read(newest)
-    count = last.part[1]
+    return _merged(place, last.jobs, last.part[1], last.about)
+
+
+def _merged(place: Path, keys: Sequence[str], count: int, about: Mapping[str, Any]) -> Merged:
     results, refused = [], {}
-    for key in last.jobs:
-        paths = [place / f"{key}_{number}-of-{count}.safetensors" for number in range(1, count + 1)]
+    for key in keys:
+        paths = [_file(place, key, Part(number, count)) for number in range(1, count + 1)]
         missing = [number for number, path in enumerate(paths, 1) if not path.is_file()]
         if missing:
             listed = f"{'part' if len(missing) == 1 else 'parts'} {', '.join(map(str, missing))} of {count}"
@@ -174,7 +203,7 @@ def merge_parts(folder: str | Path) -> Merged:
             refused[facts.label] = facts.refused
         else:
             results.append((facts.label, _joined(read, place)))
-    return Merged(last.about, results, refused)
+    return Merged(about, results, refused)
 
 
 def _joined(read: Sequence[tuple[dict[str, Tensor], _Facts]], place: Path) -> Result:

@@ -25,6 +25,8 @@ from likelyshot.functional.sinkhorn import sinkhorn
 
 #: Samples above which there are no neighbours: their graph is quadratic.
 LARGEST_GRAPH = 6000
+#: Voters among which a maximum is found first.
+GROUP = 32
 #: Guards, of unit vectors: the least mean feature, the least mean squared distance, the least spread, and rounding.
 LEAST_MEAN, LEAST_DISTANCE, LEAST_SPREAD, ROUNDING = 1e-6, 1e-3, 1e-30, 100
 
@@ -208,10 +210,31 @@ class Mixture(NamedTuple):
             )
             z = torch.lerp(z, start * self.echo, self.trust)
         if self.voters is not None:
-            nearest = (views.root @ self.voters.mT).topk(min(self.constants.neighbours, self.voters.shape[-2]))
-            votes = self.votes[..., nearest.indices].mean(-1)  # (k, q)
+            nearest = most_similar(self.voters, views.root, min(self.constants.neighbours, self.voters.shape[-2]))
+            votes = self.votes[..., nearest].mean(-1)  # (k, q)
             z = z + self.constants.agreement * votes
         return (z + self.log_shares).log_softmax(-2).mT
+
+
+def most_similar(voters: Tensor, roots: Tensor, count: int) -> Tensor:
+    """Find the `count` voters with the largest inner products for each row, largest first.
+
+    The product of all voters and rows is nearly all that `Mixture.scores` costs. It is a third quicker this way round,
+    and the largest are looked for among the groups of voters with the largest maxima, which hold them all.
+    Shapes: voters (n, d), roots (q, d) -> (q, count).
+
+    >>> most_similar(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]), torch.tensor([[0.1, 0.9]]), 2)
+    tensor([[2, 1]])
+    """
+    if voters.ndim != 2 or roots.ndim != 2 or len(voters) < 2 * count * GROUP:
+        return (roots @ voters.mT).topk(count).indices
+    groups = -(-len(voters) // GROUP)
+    products = roots.new_empty(groups * GROUP, len(roots))
+    products[len(voters) :] = -torch.inf
+    torch.mm(voters, roots.mT, out=products[: len(voters)])
+    tops = products.view(groups, GROUP, -1).amax(1).mT.contiguous().topk(count).indices  # (q, count)
+    places = (tops.unsqueeze(-1) * GROUP + torch.arange(GROUP, device=tops.device)).flatten(1)
+    return places.gather(1, products.mT.gather(1, places).topk(count).indices)
 
 
 def fit_mixture(
