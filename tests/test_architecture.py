@@ -105,3 +105,14 @@ def test_a_method_is_one_file_one_entry_and_one_docs_line():
         "facts",
     }
     assert files == set(METHODS)
+
+
+def test_no_two_classes_of_one_name_mean_different_things():
+    places: dict[str, list[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    several = {name: found for name, found in places.items() if len(found) > 1}
+    assert several.pop("Block")  # of several networks: what each of them repeats
+    assert several == {}

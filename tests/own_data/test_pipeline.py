@@ -21,7 +21,7 @@ from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
 from likelyshot.own_data.model import Model
 from likelyshot.own_data.piles import Pile
-from likelyshot.own_data.pipeline import Settings, classify, fit, predict
+from likelyshot.own_data.pipeline import FitSettings, classify, fit, predict
 from likelyshot.own_data.rows import gather, summary
 from likelyshot.own_data.stream import answer_stream, stream_method
 
@@ -417,7 +417,7 @@ def test_a_stream_opens_the_cache_once(folders, tmp_path, monkeypatch):
 
 def test_the_settings_of_classify_are_those_of_fit():
     keywords = [each for each in inspect.signature(fit).parameters.values() if each.kind is each.KEYWORD_ONLY]
-    assert [each.name for each in keywords] == list(Settings.__annotations__)
+    assert [each.name for each in keywords] == list(FitSettings.__annotations__)
     for each in keywords:
         assert f"        {each.name}: " in fit.__doc__
         assert each.name in classify.__doc__

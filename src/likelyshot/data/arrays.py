@@ -142,7 +142,7 @@ def in_order(keys: Iterable[Any]) -> list[Any]:
     return sorted(keys, key=None if all(isinstance(key, (int, float)) for key in keys) else str)
 
 
-class Part(NamedTuple):
+class OneSplit(NamedTuple):
     """One split as it is stored."""
 
     vectors: Any
@@ -156,7 +156,7 @@ class Part(NamedTuple):
 class Opened(NamedTuple):
     """What a file holds, each split (the name is empty if there is but one set) read when called."""
 
-    parts: Mapping[str, Callable[[], Part]]
+    parts: Mapping[str, Callable[[], OneSplit]]
     stored: Mapping[tuple[str, str], Callable[[], Any]] = MappingProxyType({})  # statistics, by split and name
 
 
@@ -181,14 +181,14 @@ def named_arrays(
     for match in sorted(filter(None, matches), key=lambda match: list(ROLES).index(match["word"].lower())):
         splits.setdefault(match["split"] or "", {}).setdefault(ROLES[match["word"].lower()], match[0])
 
-    def part(split: str) -> Part:
+    def part(split: str) -> OneSplit:
         roles = splits[split]
         listed = roles.get("classes") or splits.get("", {}).get("classes")
         stored = classes.get(split) if isinstance(classes, dict) else classes
         labels = read(roles["labels"]) if "labels" in roles else None
         paths = read(roles["paths"]) if "paths" in roles else None
         names = read(listed) if listed else stored
-        return Part(read(roles["features"]), labels, names, source or {}, paths=paths)
+        return OneSplit(read(roles["features"]), labels, names, source or {}, paths=paths)
 
     parts = {split: partial(part, split) for split, roles in splits.items() if "features" in roles}
     if not parts:
@@ -230,7 +230,7 @@ def open_npy(path: Path, *, mapped: bool = False) -> Opened:
     beside = [path.with_name(stem + kind) for kind in (".npy", ".txt") for stem in stems]
     labels = next((file for file in beside if file != path and file.is_file()), None)
     expected = f"labels beside it in {', '.join(file.name for file in beside)}"
-    return Opened({"": lambda: Part(read_npy(path, mapped=mapped), labels, expected=expected)})
+    return Opened({"": lambda: OneSplit(read_npy(path, mapped=mapped), labels, expected=expected)})
 
 
 def read_npy(path: Path, *, mapped: bool = False) -> Any:
@@ -269,7 +269,7 @@ def _open_object(content: object) -> Opened:
     raise InputError(f"expected a dict class -> vectors, but got a {type(content).__name__}: save it as npz")
 
 
-def _by_class(table: Mapping[Any, Any]) -> Part:
+def _by_class(table: Mapping[Any, Any]) -> OneSplit:
     keys = in_order(table)
     blocks = [float_tensor(table[key]) for key in keys]
     filled = [block for block in blocks if block.numel()]
@@ -277,7 +277,7 @@ def _by_class(table: Mapping[Any, Any]) -> Part:
     if len(widths) != 1:
         raise InputError(f"expected vectors of one length, but got {widths[:5]}: keep those of one encoder")
     labels = [label for label, block in enumerate(blocks) for _ in range(len(block) if block.numel() else 0)]
-    return Part(torch.cat(filled), labels, [str(name) for name in plain_values(keys)])
+    return OneSplit(torch.cat(filled), labels, [str(name) for name in plain_values(keys)])
 
 
 def _ndim(value: Any) -> int:

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from likelyshot.data.arrays import (
     FLOATS,
+    OneSplit,
     Opened,
-    Part,
     check_range,
     float_tensor,
     number_classes,
@@ -396,7 +396,7 @@ def _open_table(path: Path) -> Opened:
     split_column = table.find(["split"])
     splits = [str(cell) for cell in split_column.filled()] if split_column else [""] * len(table.rows)
 
-    def part(split: str) -> Part:
+    def part(split: str) -> OneSplit:
         rows = [row for row, name in enumerate(splits) if name == split and (elsewhere is None or row in elsewhere)]
         label_column = table.find(LABEL_COLUMNS)
         labels = None
@@ -404,7 +404,7 @@ def _open_table(path: Path) -> Opened:
             cells = whole_numbers(label_column.filled()) if table.is_text else label_column.filled()
             labels = [cells[row] for row in rows]
         if elsewhere is not None:
-            return Part(stacked([elsewhere[row] for row in rows]), labels)
+            return OneSplit(stacked([elsewhere[row] for row in rows]), labels)
         vectors = table.vectors()
         if vectors is None and table.find(("path", "text")) is not None:
             raise InputError(
@@ -413,7 +413,7 @@ def _open_table(path: Path) -> Opened:
             )
         if vectors is None:
             raise InputError(f"expected a header and columns of numbers, but got {table.header}: add them")
-        return Part(vectors[rows], labels, expected=f"a column named {', '.join(LABEL_COLUMNS[:-1])} or y")
+        return OneSplit(vectors[rows], labels, expected=f"a column named {', '.join(LABEL_COLUMNS[:-1])} or y")
 
     return Opened({split: partial(part, split) for split in dict.fromkeys(splits)})
 

@@ -27,7 +27,7 @@ from likelyshot.data.files import (
 )
 from likelyshot.data.items import Digests, Item, Problem
 from likelyshot.data.shards import Shards, open_shard
-from likelyshot.encoders.embed import Embedded, Rows, embed
+from likelyshot.encoders.embed import Embedded, RowStore, embed
 from likelyshot.encoders.pretrained import Embedder, open_encoder
 from likelyshot.errors import InputError
 from likelyshot.machine import Progress, cluster, map_blocks
@@ -147,7 +147,7 @@ def embed_on_cluster(items: Sequence[Item], encoder: Embedder, progress: Progres
     if not _opens(encoder.name, encoder):
         return embed(items, encoder, cache=None, progress=progress)
     size = _block_size(encoder)
-    rows = Rows(len(items), encoder.dim, Path(tempfile.gettempdir()))
+    rows = RowStore(len(items), encoder.dim, Path(tempfile.gettempdir()))
     kept, digests = [np.empty(0, np.int64)], [np.empty((0, 32), np.uint8)]
     problems: list[Problem] = []
     done = encoded = 0

@@ -247,7 +247,7 @@ def embed(
     return Embedded(made.in_order(kept), kept, problems, Digests(made.digests[kept]), encoded)
 
 
-class Rows:
+class RowStore:
     """Vectors as they are made, in memory, or on disk where they would take much of it.
 
     Args:
@@ -280,7 +280,7 @@ class _Made:
     """Vectors of contents, each made once, at the place of the first item that has it."""
 
     def __init__(self, count: int, dim: int, folder: Path) -> None:
-        self._rows = Rows(count, dim, folder)
+        self._rows = RowStore(count, dim, folder)
         self.digests = np.zeros((count, 32), np.uint8)  # of every item; zeros if it has no content
         self._first: dict[bytes, int] = {}  # the first place of every content
         self._others: dict[int, int] = {}  # of further items, the first place of their content

@@ -64,7 +64,7 @@ class Extracted:
         return Features.load(self.path)
 
 
-def extract(data: str | Path, output: str | Path, **settings: Unpack[Settings]) -> Extracted:
+def extract(data: str | Path, output: str | Path, **settings: Unpack[ExtractSettings]) -> Extracted:
     """Write the features of images to a file.
 
     The file keeps the path of every image, from the folder's own name on, so that later answers can name it. A file
@@ -76,7 +76,7 @@ def extract(data: str | Path, output: str | Path, **settings: Unpack[Settings]) 
         data: A folder or a zip archive of class folders, or of images without any folder, which are one class then;
             for a head that was trained on features, a features file.
         output: The safetensors file to write.
-        **settings: As `Settings` lists them.
+        **settings: As `ExtractSettings` lists them.
     """
     data, output = Path(data), Path(output)
     given = _checked(data, output, settings)
@@ -106,7 +106,9 @@ def extract(data: str | Path, output: str | Path, **settings: Unpack[Settings]) 
     return _saved(output, result.vectors, labels, images.classes, source, paths, len(result.problems))
 
 
-def extract_part(data: str | Path, output: str | Path, part: Part, **settings: Unpack[Settings]) -> tuple[int, int]:
+def extract_part(
+    data: str | Path, output: str | Path, part: Part, **settings: Unpack[ExtractSettings]
+) -> tuple[int, int]:
     """Embed a part of the images, into a folder beside the output; return how many blocks were done now, and before.
 
     `merge_blocks` puts the parts together.
@@ -115,7 +117,7 @@ def extract_part(data: str | Path, output: str | Path, part: Part, **settings: U
         data: A folder or a zip archive of images.
         output: The features file that all parts together will be; this part goes to FILE.safetensors.parts.
         part: Which part.
-        **settings: As `Settings` lists them.
+        **settings: As `ExtractSettings` lists them.
     """
     data, output = Path(data), Path(output)
     given = _checked(data, output, settings)
@@ -124,7 +126,7 @@ def extract_part(data: str | Path, output: str | Path, part: Part, **settings: U
     return _embed_blocks(_open(data, given), output, given, part)
 
 
-class Settings(TypedDict, total=False):
+class ExtractSettings(TypedDict, total=False):
     """The keyword arguments of `extract` and of `extract_part`.
 
     Args:
@@ -150,7 +152,7 @@ class Settings(TypedDict, total=False):
     start: Callable[[int], Progress]
 
 
-DEFAULTS: Settings = {
+DEFAULTS: ExtractSettings = {
     "encoder": DEFAULT,
     "split": None,
     "splits": None,
@@ -182,12 +184,12 @@ class _Found(NamedTuple):
     top: str  # before the names of images; never where the folder is on this machine
 
 
-def _checked(data: Path, output: Path, settings: Settings) -> Settings:
+def _checked(data: Path, output: Path, settings: ExtractSettings) -> ExtractSettings:
     if output.suffix != ".safetensors":
         raise InputError(f"expected a features file that ends in .safetensors, got {output}: rename it")
     if unknown := next((key for key in settings if key not in DEFAULTS), None):
         raise TypeError(f"extract() got an unexpected keyword argument {unknown!r}")
-    given: Settings = {**DEFAULTS, **settings}
+    given: ExtractSettings = {**DEFAULTS, **settings}
     output_folder(output.parent, make=False)
     device = check_device(given["device"])
     if device != "cpu" and cluster() is not None:
@@ -195,7 +197,7 @@ def _checked(data: Path, output: Path, settings: Settings) -> Settings:
     return given
 
 
-def _open(data: Path, given: Settings) -> _Found:
+def _open(data: Path, given: ExtractSettings) -> _Found:
     encoder, split = given["encoder"], given["split"]
     embedder = open_encoder(encoder, given["device"]) if isinstance(encoder, str) else encoder
     encoder = encoder if isinstance(encoder, str) else encoder.name
@@ -208,7 +210,7 @@ def _open(data: Path, given: Settings) -> _Found:
     return _Found(images, embedder, encoder, source, f"{data.resolve().name}/" if data.is_dir() else "")
 
 
-def _embed_blocks(found: _Found, output: Path, given: Settings, part: Part | None) -> tuple[int, int]:
+def _embed_blocks(found: _Found, output: Path, given: ExtractSettings, part: Part | None) -> tuple[int, int]:
     images = found.images
     stamps = [images.source.stamps(images.names), images.names, images.labels.tolist(), images.classes]
 
@@ -276,7 +278,7 @@ def _as_it_is(output: Path) -> Extracted:
     return Extracted(output, count, dim, {key: note for key, note in notes.items() if key != "classes"}, False)
 
 
-def _extract_head(data: Path, output: Path, given: Settings) -> Extracted:
+def _extract_head(data: Path, output: Path, given: ExtractSettings) -> Extracted:
     """Send cached features through a head that was trained on such features."""
     checkpoint = given["encoder"] if isinstance(given["encoder"], str) else given["encoder"].name
     if not checkpoint.endswith(".safetensors"):

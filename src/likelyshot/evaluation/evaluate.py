@@ -81,7 +81,7 @@ def evaluate(
     return summarise(judged, tasks, sets[0].classes, config, temperature, time.perf_counter() - started)
 
 
-class Judged(NamedTuple):
+class Decisions(NamedTuple):
     """What a method says of the queries of tasks."""
 
     predicted: Tensor  # (t, q) ways
@@ -97,7 +97,7 @@ def judge(
     chunk_bytes: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> Judged:
+) -> Decisions:
     """Run a method on every task, on this machine or on the cluster that `likelyshot.workers.on_ray` has joined."""
     if cluster() is None:
 
@@ -105,7 +105,7 @@ def judge(
             return list(decide(scores, 1.0 if temperature is None else temperature))
 
         parts = _score(method, sets, tasks, decided, device, chunk_bytes, workers, progress)
-        return Judged(*(torch.cat(each).cpu() for each in zip(*parts, strict=True)))  # fetched once
+        return Decisions(*(torch.cat(each).cpu() for each in zip(*parts, strict=True)))  # fetched once
     if torch.device(device).type != "cpu":
         raise InputError(f"expected the device cpu on a Ray cluster, got {device}: leave out --device, or --ray")
     size = chunk_size(sets, tasks)
@@ -116,12 +116,12 @@ def judge(
         pieces.append(piece)
         if progress is not None:
             progress(len(piece.predicted))
-    return Judged(*(torch.cat(each) for each in zip(*pieces, strict=True)))
+    return Decisions(*(torch.cat(each) for each in zip(*pieces, strict=True)))
 
 
 def _judge_range(
     shared: tuple[Method, Sequence[Features], Tasks, float | None], chosen: slice
-) -> Judged:  # on a worker, which has one core
+) -> Decisions:  # on a worker, which has one core
     method, sets, tasks, temperature = shared
     return judge(method, sets, tasks[chosen], temperature, workers=1)
 
@@ -149,7 +149,7 @@ def configuration(
 
 
 def summarise(
-    judged: Judged,
+    judged: Decisions,
     tasks: Tasks,
     classes: Sequence[str],
     config: Mapping[str, Any],

@@ -20,7 +20,6 @@ from likelyshot.functional.scores import l2_normalise, rate_bound
 from likelyshot.machine import Progress
 
 Array = NDArray[np.float64]
-Settings = dict[str, Any]
 
 BINS = 40  # of a feature's histogram
 LEAST_POSITIVE = 10  # values that a fit needs
@@ -79,7 +78,7 @@ def explore(
     >>> data["classes"], data["families"]["fits"]
     (['class 0', 'class 1', 'class 2'], 12)
     """
-    settings: Settings = {"tasks": tasks, "ways": ways, "shots": shots, "seed": seed}
+    settings: dict[str, Any] = {"tasks": tasks, "ways": ways, "shots": shots, "seed": seed}
     check_lambda_max(lambda_max)
     check_non_negative("mll", features.vectors, who="explore")
     if not features.vectors.any():
@@ -161,7 +160,7 @@ def image_map(features: Features, *, seed: int = 0) -> dict[str, Any]:
     }
 
 
-def _about(features: Features, settings: Settings, normalise: bool) -> dict[str, Any]:
+def _about(features: Features, settings: dict[str, Any], normalise: bool) -> dict[str, Any]:
     file, split = features.source.get("file", "features"), features.source.get("split", "")
     return {
         "title": f"{file} ({split})" if split else file,

@@ -21,7 +21,7 @@ from likelyshot.data.files import output_folder, read_container, write_container
 from likelyshot.data.results import Result
 from likelyshot.data.tasks import Tasks
 from likelyshot.errors import InputError
-from likelyshot.evaluation.evaluate import Judged, chunk_size, configuration, judge, summarise
+from likelyshot.evaluation.evaluate import Decisions, chunk_size, configuration, judge, summarise
 from likelyshot.evaluation.run import Job, Networks, work
 from likelyshot.machine import Progress
 from likelyshot.methods.binding import facts_of, row_name
@@ -214,7 +214,7 @@ def _joined(read: Sequence[tuple[dict[str, Tensor], _Facts]], place: Path) -> Re
     tasks = Tasks(**arrays, ways=facts.ways, shots=facts.shots, config=facts.tasks)
     if tasks.digest != facts.config["tasks_digest"]:
         raise InputError(f"expected parts of the same tasks in {place}, but got others: remove them, and run all again")
-    judged = Judged(whole["predicted"], whole["top"])
+    judged = Decisions(whole["predicted"], whole["top"])
     seconds = sum(each.seconds for _, each in read)
     result = summarise(judged, tasks, facts.names, facts.config, facts.temperature, seconds)
     return replace(result, method=facts.method)

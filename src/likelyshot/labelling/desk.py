@@ -344,7 +344,7 @@ class Desk:
         chosen = selection.next_screen(self.things.vectors, found.open[rows], answers, examples)
         sections = self._doubtful(found) if not chosen or self._later % DOUBT_EVERY == 0 else []
         if not chosen and not sections:  # nothing is unsure, and no class has a group
-            chosen = [selection.Section("single", list(range(min(len(rows), VARIED))))]
+            chosen = [selection.ScreenSection("single", list(range(min(len(rows), VARIED))))]
         titles = {
             "single": "What are these?",
             "strange": "Do these look like no class?",

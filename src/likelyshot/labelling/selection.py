@@ -183,7 +183,7 @@ def strangest(answers: Answers, count: int) -> list[int]:
     return chosen
 
 
-class Section(NamedTuple):
+class ScreenSection(NamedTuple):
     """Items that are shown together, and why."""
 
     kind: str  # single, pair, strange or group
@@ -193,7 +193,7 @@ class Section(NamedTuple):
 
 def next_screen(
     vectors: NDArray[Any], rows: NDArray[np.intp], answers: Answers, examples: Sequence[int]
-) -> list[Section]:
+) -> list[ScreenSection]:
     """Choose what a person is asked next: mostly single items that teach, a few strange ones, and groups to confirm.
 
     A click on a group gives many labels, but of items that the method knew already. A group is shown if a click on it
@@ -215,15 +215,15 @@ def next_screen(
         strange += [place for place in strangest(answers, STRANGE + len(strange)) if place not in strange][:STRANGE]
     pair = most_common_pair(answers, [place for place in teaching if place not in strange])
     pair = pair if len(pair) >= PAIR else []
-    sections = [Section("single", [place for place in teaching if place not in (*pair, *strange)])]
+    sections = [ScreenSection("single", [place for place in teaching if place not in (*pair, *strange)])]
     if pair:
         two = sorted(np.argsort(-answers.probabilities[pair[0]], kind="stable")[:2].tolist())
-        sections.append(Section("pair", pair, (answers.classes[two[0]], answers.classes[two[1]])))
-    sections.append(Section("strange", strange))
+        sections.append(ScreenSection("pair", pair, (answers.classes[two[0]], answers.classes[two[1]])))
+    sections.append(ScreenSection("strange", strange))
     gain = min((float(1 - answers.probability[place]) for place in teaching), default=0.0)
     for group in groups(answers, GROUPS, examples, least=gain):
         items = [place for place in group.items if place not in (*teaching, *strange)]
-        sections.append(Section("group", items if len(items) > 1 else [], (answers.classes[group.place],)))
+        sections.append(ScreenSection("group", items if len(items) > 1 else [], (answers.classes[group.place],)))
     return [section for section in sections if section.items]
 
 

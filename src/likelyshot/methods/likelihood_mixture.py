@@ -265,7 +265,7 @@ def fit_mixture(
     return mixture, mixture.scores(query) if iterations == 0 else fit.z.mT
 
 
-class Round(NamedTuple):
+class Statistics(NamedTuple):
     """What a round finds: the parameters of the classes, with the centres of the Gaussian as weights of the samples."""
 
     rates: Tensor  # (..., k, d)
@@ -285,8 +285,8 @@ class Fit(NamedTuple):
     samples: Tensor  # (..., n, d) unit vectors, the labelled ones first
     known: Tensor  # (..., k, s) their classes
     base_within: Tensor | None
-    first: Round
-    last: Round
+    first: Statistics
+    last: Statistics
     directions: Tensor
     trust: Tensor
     echo: Tensor
@@ -369,7 +369,7 @@ def _fit(
         g = _centre(d * -sharpness)
         scale = _ratio(_spread(g), _spread(e))
         z = torch.lerp(g, e * scale, constants.exponential)
-        last = Round(rates, members, width, scale)
+        last = Statistics(rates, members, width, scale)
         if step == 0:
             first, start, start_spread, echo, voters = last, z, _spread(z), torch.ones_like(directions), None
             if alone:

@@ -61,7 +61,7 @@ UNMEASURED = (
 )
 
 
-class Settings(TypedDict, total=False):
+class FitSettings(TypedDict, total=False):
     """The keyword arguments of `fit`, which `classify` takes too."""
 
     label_column: str | None
@@ -82,7 +82,7 @@ class Settings(TypedDict, total=False):
 
 
 def classify(
-    support: str | Path, query: str | Path | Pile, *, keep: Path | None = None, **settings: Unpack[Settings]
+    support: str | Path, query: str | Path | Pile, *, keep: Path | None = None, **settings: Unpack[FitSettings]
 ) -> Classification:
     """Classify a pile by a few labelled examples: `fit` on the examples, then `predict` the pile.
 

@@ -35,7 +35,7 @@ Temperature = Annotated[float, Meta(ge=1e-6, le=1e6)]
 Params = dict[str, bool | int | float | str | list[bool | int | float | str]]
 
 
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RecipeTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of a recipe."""
 
 
@@ -49,7 +49,7 @@ class Data(Preparation, frozen=True, forbid_unknown_fields=True):
     cache: str = ""  # a folder for the decoded pixels, which are mapped from there; without it they stay in memory
 
 
-class EncoderChoice(Table, frozen=True):
+class EncoderChoice(RecipeTable, frozen=True):
     """Which encoder, and what it starts from."""
 
     name: str = ""
@@ -57,7 +57,7 @@ class EncoderChoice(Table, frozen=True):
     weights: str = ""  # a checkpoint of the same encoder; otherwise the weights are drawn by run.seed
 
 
-class Augmentation(Table, frozen=True):
+class Augmentation(RecipeTable, frozen=True):
     """What happens to training images; see `likelyshot.training.augment`."""
 
     crop_scale: tuple[float, ...] = ()  # share of the area of a random resized crop, smallest and largest
@@ -66,7 +66,7 @@ class Augmentation(Table, frozen=True):
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.0  # brightness, contrast and saturation vary by this share
 
 
-class Optimisation(Table, frozen=True):
+class Optimisation(RecipeTable, frozen=True):
     """How weights are fitted, in either stage."""
 
     epochs: Annotated[int, Meta(ge=0, le=100_000)] = 0
@@ -110,7 +110,7 @@ class Finetune(Optimisation, frozen=True):
     alpha: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # of Dirichlet numbers of queries; 0: the same for every class
 
 
-class Validate(Table, frozen=True):
+class Validate(RecipeTable, frozen=True):
     """Few-shot accuracy on the validation classes, after every epoch."""
 
     method: str = ""  # default: finetune.metric
@@ -123,7 +123,7 @@ class Validate(Table, frozen=True):
     seed: Seed = 0
 
 
-class Run(Table, frozen=True):
+class Run(RecipeTable, frozen=True):
     """Where and how it runs."""
 
     seed: Seed = 0
@@ -134,7 +134,7 @@ class Run(Table, frozen=True):
     sync_batchnorm: bool = False  # processes on CUDA devices normalise by the batches of all of them
 
 
-class Recipe(Table, frozen=True):
+class Recipe(RecipeTable, frozen=True):
     """A training run."""
 
     data: Data = Data()
