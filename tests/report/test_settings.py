@@ -101,7 +101,7 @@ def test_networks_of_one_run_are_compared():
     (setting,) = compare_results([made(file="f.npz", **mine), made("cosine", features="g", file="g.npz", **mine)])[
         "settings"
     ]
-    assert setting["source"] == "f.npz + g.npz (test)"
+    assert (setting["source"], setting["short"]) == ("f.npz + g.npz (test)", "2 networks (test)")
     assert {row["name"]: row["source"] for row in setting["rows"]} == {"MLL": "f.npz (test)", "Cosine": "g.npz (test)"}
     assert [one["digest"] for one in setting["features"]] == ["f", "g"]
     assert setting["differences"]["MLL"]["Cosine"] is not None

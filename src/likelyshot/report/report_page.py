@@ -87,7 +87,7 @@ def _mixed(data: Comparison) -> list[str]:
     """Say in what the settings and versions differ, if they do."""
     settings, sentences = data["settings"], []
     values = {
-        "features": [(tuple(str(one.get("digest")) for one in s["features"]), s["source"]) for s in settings],
+        "features": [(tuple(str(one.get("digest")) for one in s["features"]), s["short"]) for s in settings],
         "ways": [(s["ways"], f"{s['ways']}") for s in settings],
         "shots": [(s["shots"], f"{s['shots']}") for s in settings],
         "queries": [(s["queries"], s["queries"]) for s in settings],

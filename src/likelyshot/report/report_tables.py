@@ -18,11 +18,12 @@ def methods_table(setting: Setting) -> TextTable:
     """Lay out the methods of a setting, best first."""
     references = setting["references"] if len(setting["rows"]) > 1 else []
     head = ["method", "accuracy, %", *(f"minus {name}" for name in references)]
+    decimals = 3 if min(row["ms"] for row in setting["rows"]) < 0.1 else 2
     rows = []
     for row in setting["rows"]:
         gaps = [_gap(setting["differences"][name].get(row["name"]), row["name"] == name) for name in references]
         shares = [f"{100 * row[key]:.2f}" for key in ("balanced_accuracy", "macro_f1", "ece")]
-        rows.append([row["name"], percent(row), *gaps, *shares, f"{row['ms']:.3g}", f"{row['tasks']:,}"])
+        rows.append([row["name"], percent(row), *gaps, *shares, f"{row['ms']:,.{decimals}f}", f"{row['tasks']:,}"])
     caption = "Means with 95 % intervals" + (
         ", and paired differences in points. * stays significant after Holm's correction." if references else "."
     )
@@ -34,7 +35,7 @@ def _gap(gap: Mapping[str, Any] | None, is_reference: bool) -> str:
     if gap is None:
         return "reference" if is_reference else "other tasks"
     text = f"{100 * gap['mean']:+.2f} ± {100 * gap['ci95']:.2f}".replace("-", "−")
-    return f"{text} *" if gap["holm"] < 0.05 else text
+    return f"* {text}" if gap["holm"] < 0.05 else text  # before it, so that the digits stay below each other
 
 
 def percent(row: Mapping[str, Any]) -> str:
@@ -74,7 +75,7 @@ def published_table(setting: Setting) -> TextTable:
     ]
     caption = (
         f"Published results, {setting['published']['where']}: the same protocol on other data sets and networks. Only "
-        f"the order of the methods can be compared with ours, on {setting['source']}. Accuracy in %."
+        f"the order of the methods can be compared with ours, on {setting['short']}. Accuracy in %."
     )
     return TextTable(caption, ["method", "ours", *(f"published: {data}, {network}" for data, network in columns)], rows)
 
@@ -84,7 +85,7 @@ def overview_table(settings: Sequence[Setting]) -> TextTable:
     names = dict.fromkeys(row["name"] for setting in settings for row in setting["rows"])
     cells = [
         {
-            row["name"]: percent(row) + (" (best)" if row["name"] == setting["winner"]["best"] else "")
+            row["name"]: ("best: " if row["name"] == setting["winner"]["best"] else "") + percent(row)
             for row in setting["rows"]
         }
         for setting in settings

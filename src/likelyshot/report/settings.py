@@ -97,6 +97,7 @@ def _setting(results: Sequence[Result]) -> dict[str, Any]:
     return {
         "features": features,
         "source": _source(features),
+        "short": _source(features, short=True),
         "queries": queries,
         "protocol": f"{config['ways']}-way {config['shots']}-shot, {queries}",
         **{key: config[key] for key in ("ways", "shots", "query", "seed", "tasks_digest")},
@@ -195,7 +196,7 @@ def _titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     sources, seeds = ({setting[key] for setting in settings} for key in ("source", "seed"))
     titles: list[str] = []
     for setting in settings:
-        title = f"{setting['source']}: {setting['protocol']}" if len(sources) > 1 else setting["protocol"]
+        title = f"{setting['short']}: {setting['protocol']}" if len(sources) > 1 else setting["protocol"]
         title += f", seed {setting['seed']}" if len(seeds) > 1 else ""
         titles.append(_free(title, titles, " #"))
     return titles
@@ -212,8 +213,15 @@ def _file_names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return names
 
 
-def _source(features: Sequence[Mapping[str, Any]]) -> str:
-    """Name the features of tasks by file and split."""
-    files = " + ".join(dict.fromkeys(str(one.get("file", "features")) for one in features))
+def _source(features: Sequence[Mapping[str, Any]], short: bool = False) -> str:
+    """Name the features of tasks by file and split; `short` counts the files if there are several.
+
+    >>> _source([{"file": "f.npz", "split": "test"}, {"file": "g.npz", "split": "test"}])
+    'f.npz + g.npz (test)'
+    >>> _source([{"file": "f.npz", "split": "test"}, {"file": "g.npz", "split": "test"}], short=True)
+    '2 networks (test)'
+    """
+    names = list(dict.fromkeys(str(one.get("file", "features")) for one in features))
+    files = f"{len(names)} networks" if short and len(names) > 1 else " + ".join(names)
     splits = ", ".join(dict.fromkeys(str(one["split"]) for one in features if one.get("split")))
     return f"{files} ({splits})" if splits else files

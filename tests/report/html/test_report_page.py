@@ -11,7 +11,6 @@ from likelyshot import Result
 from likelyshot.evaluation.sweep import Sweep
 from likelyshot.report import compare_results
 from likelyshot.report.charts import COLOURS
-from likelyshot.report.html import render_page
 from likelyshot.report.report_charts import method_colours, setting_charts
 from likelyshot.report.report_page import report_page, report_summary, write_report_figures, write_report_page
 
@@ -132,10 +131,10 @@ def test_the_table_has_every_figure_and_marks_what_survives_holm(data):
     assert rows["MLL"][1] == "reference"
     for name, sign in (("MLL, transductive", "+"), (IMAGE, "−")):
         gap = data["settings"][1]["differences"]["MLL"][name]
-        assert rows[name][1] == f"{sign}{abs(100 * gap['mean']):.2f} ± {100 * gap['ci95']:.2f} *"
-    assert not rows["Euclidean"][1].endswith("*")
+        assert rows[name][1] == f"* {sign}{abs(100 * gap['mean']):.2f} ± {100 * gap['ci95']:.2f}"
+    assert not rows["Euclidean"][1].startswith("*")
     assert rows["TIM-GD"][-1] == "100"
-    assert rows["MLL"][-2] == "4"  # milliseconds: 1 + the letters of its name
+    assert rows["MLL"][-2] == "4.00"  # milliseconds: 1 + the letters of its name
 
 
 def test_published_figures_stand_beside_ours_with_their_source(data):
@@ -225,47 +224,40 @@ def test_labels_of_points_that_lie_together_are_not_written_over_each_other():
     assert 0 < sum(sum(mark.written) for mark in marks) < 4
 
 
-def test_every_chart_is_a_figure(data, tmp_path):
+def test_every_chart_is_a_figure(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("likelyshot.report.figures.FORMATS", ("svg",))  # test_figures.py has the others
     small = {**data, "settings": data["settings"][:1]}
     names = {path.name for path in write_report_figures(tmp_path, small)}
     kinds = ("accuracy", "differences", "time", "reliability", "confused")
-    assert {f"{kind}-5way-5shot-balanced-15.{suffix}" for kind in kinds for suffix in ("svg", "pdf", "png")} < names
-    assert "sweep-1.svg" in names
-    assert len(names) == 18
+    assert names == {*(f"{kind}-5way-5shot-balanced-15.svg" for kind in kinds), "sweep-1.svg"}
 
 
-@pytest.mark.parametrize(("width", "dark"), [(375, True), (1200, False)])
-def test_it_loads_in_silence_and_hostile_names_stay_text(open_page, data, tmp_path, width, dark):
+def test_it_loads_in_silence_and_hostile_names_stay_text(open_page, data, tmp_path):
     file = write_report_page(tmp_path / "report.html", data, command="likelyshot report r")
     assert file.stat().st_size < 3_000_000
-    tab = open_page(file, width, dark)
+    tab = open_page(file, 375, True)
     colours = method_colours(data["settings"])
-    charts = [chart for setting in data["settings"] for chart in setting_charts(setting, colours)]
-    panels = sum(len(chart.panels) for chart in charts) + 1
-    assert tab.locator(".plot:has(.main-svg)").count() == panels
-    assert tab.locator("#choice").count() == 0
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    per_setting = [setting_charts(setting, colours) for setting in data["settings"]]
+    sweep = 1
+    assert tab.locator(".plot:has(.main-svg)").count() == sum(len(chart.panels) for chart in per_setting[0]) + sweep
+    assert tab.locator("#choice option").all_text_contents() == [setting["title"] for setting in data["settings"]]
+    seen = [text for text in tab.locator("h2, h3").all() if text.is_visible()]
+    titles = [heading.text_content() for heading in seen]
+    assert len(titles) == len(set(titles))  # each heading once
+    tab.locator("#choice").select_option(str(len(per_setting) - 1))
+    charts = per_setting[-1]
+    row = data["settings"][-1]["rows"][0]
+    shown = tab.evaluate(f"document.querySelector('#{charts[0].name} .plot').data[0].x[0]")
+    assert shown == pytest.approx(100 * row["mean"])
     assert tab.locator("h1").all_text_contents() == [f"Results on {LINK} (test)"]
-    accuracy = f"#{charts[-6].name}"
-    assert any(text.startswith(IMAGE[:17]) for text in tab.locator(f"{accuracy} .ytick text").all_text_contents())
-    assert any(
-        text.startswith(IMAGE[:17]) for text in tab.locator(f"#{charts[-1].name} .ytick text").all_text_contents()
-    )
+    for chart in (charts[0], charts[-1]):
+        assert any(
+            text.startswith(IMAGE[:17]) for text in tab.locator(f"#{chart.name} .ytick text").all_text_contents()
+        )
     assert IMAGE in tab.locator("tbody th").all_text_contents()
     assert LINK in tab.locator("tbody td").all_text_contents()
     assert tab.locator("main img, main script:not([type]), .plot a[href], main a[href^=java]").count() == 0
-
-
-def test_more_than_four_settings_are_chosen_from_a_list(open_page, tmp_path):
-    data = compare_results(
-        [made(name, gain, shots) for name, gain in list(GAINS.items())[:2] for shots in (1, 2, 3, 4, 5, 10)]
-    )
-    assert len(render_page(report_page(data, command="c"))) < 2_500_000
-    tab = open_page(write_report_page(tmp_path / "report.html", data, command="c"))
-    titles = [setting["title"] for setting in data["settings"]]
-    assert tab.locator("#choice option").all_text_contents() == titles
-    name = data["settings"][4]["name"]
-    assert tab.evaluate(f"Boolean(document.querySelector('#accuracy-{name} .main-svg'))") is False
-    tab.locator("#choice").select_option("4")
-    shown = tab.evaluate(f"document.querySelector('#accuracy-{name} .plot').data[0].x[0]")
-    assert shown == pytest.approx(100 * data["settings"][4]["rows"][0]["mean"])
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 375
+    tab.emulate_media(color_scheme="light")
+    tab.set_viewport_size({"width": 1200, "height": 900})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 1200

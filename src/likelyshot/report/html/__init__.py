@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -17,6 +18,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from likelyshot.data.files import write_whole
 from likelyshot.report.charts import COLOURS, COLOURS_ON_DARK, DASHES, SYMBOLS, Chart
 
+#: What a table shows as a number: with its interval, a unit or a count, and a mark before it.
+NUMBER = re.compile(r"(best: |\* )?[-−+]?\d[\d,.]*( ± [\d,.]+| %| of \d[\d,]*)?")
+
 
 @dataclass(frozen=True)
 class TextTable:
@@ -26,6 +30,16 @@ class TextTable:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     kind: str = field(default="table", init=False)
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Which columns hold numbers, perhaps with a mark or a word between them: they are aligned to the right.
+
+        >>> TextTable("", ["", "points", "name"], [["a", "* +1.0", "x"], ["b", "reference", "1st"]]).numeric
+        [False, True, False]
+        """
+        columns = [[row[place] for row in self.rows] for place in range(len(self.head))]
+        return [place > 0 and any(map(NUMBER.fullmatch, cells)) for place, cells in enumerate(columns)]
 
 
 @dataclass(frozen=True)
@@ -60,7 +74,7 @@ class ImageMap:
 class Section:
     """A heading, paragraphs, and the charts and tables that they describe.
 
-    Sections with a `choice` are alike: if there are many of them, the reader chooses one from a list of that name.
+    Sections with a `choice` are alike: if there are several, the reader chooses one from a list of that name.
     Every section can be folded, and one that is `folded` opens when it is asked for.
     """
 

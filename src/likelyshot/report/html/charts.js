@@ -1,6 +1,6 @@
 // Draws the charts of a page. Texts become text nodes, never markup; what plotly shows goes through plain().
 
-const MANY_SECTIONS = 4; // if more are alike, the reader chooses one from a list
+const MANY_SECTIONS = 1; // if more are alike, the reader chooses one from a list: their headings are the same
 const BUTTONS = [["toImage", "resetScale2d"]]; // these only: plotly has others that send charts away
 const scheme = window.matchMedia("(prefers-color-scheme: dark)");
 const look = JSON.parse(document.getElementById("look").textContent);
