@@ -43,7 +43,7 @@ bench: $(READY)  ## speed ratios against reference implementations
 
 pictures: $(READY)  ## the pictures of README and docs, computed anew
 	$(BIN)/likelyshot reproduce
-	$(BIN)/likelyshot sweep -m mll_transductive --query dirichlet --tasks 500 --grid iterations=0,1,2,3,5,7,10,15,20 eta=0.1,0.3,0.5,0.7,0.9 -o results/iterations_eta
+	$(BIN)/likelyshot sweep -m mll_transductive --query dirichlet --tasks 500 --grid iterations=0,1,2,3,5,7,10,15,20 eta=0.1,0.3,0.5,0.7,0.9 --param lambda_max=40 -o results/iterations_eta
 	$(BIN)/likelyshot report results/reproduce results/iterations_eta --figures results/figures
 	$(BIN)/likelyshot explore --split val --figures results/figures
 	for name in accuracy time; do cp results/figures/$$name-5way-1shot-dirichlet-75-2.svg docs/images/$$name.svg; done

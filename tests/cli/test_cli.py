@@ -41,6 +41,16 @@ def file(features, validation, tmp_path_factory):
 QUICK = ("--tasks", 20, "--ways", 3)
 
 
+def test_without_a_command_it_says_what_to_start_with(run):
+    _, out, err = run()
+    assert "Start with: likelyshot classify --demo" in out + err
+    for command in ("classify", "evaluate", "train"):
+        code, out, _ = run(command, "--help")
+        assert code == 0
+        assert "<bool>" not in out  # behind a flag, it would ask for a value
+        assert "<list" not in out.partition("Options")[2]
+
+
 def test_evaluate_prints_a_table(run, file):
     code, out, _ = run("evaluate", file, "--method", "mll", "euclidean", "--shots", 1, 5, *QUICK)
     assert code == 0

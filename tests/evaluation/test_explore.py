@@ -65,6 +65,14 @@ def made(classes=6, per_class=30, dim=9, zeros=0.4, seed=0):
     return Features.from_arrays(vectors, labels, classes=names, source={"file": "f.npz", "split": "val"})
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_map():
+    """The map takes longest, and has tests of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("likelyshot.evaluation.explore.image_map", lambda features, seed: {"x": [], "y": []})
+        yield
+
+
 @pytest.fixture(scope="module")
 def sparse():
     return made()

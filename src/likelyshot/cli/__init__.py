@@ -7,9 +7,10 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from likelyshot import __version__
 from likelyshot.cli.classify import classify
@@ -38,7 +39,35 @@ likelihood_mixture and mll_transductive, learn from the whole pile; they help mo
 likelihood, mll and logistic classify every item on its own. See likelyshot list.
 """
 
+
+def with_plain_values(parameters: list[Any]) -> list[Any]:
+    """Let help show no type behind a flag, which takes no value, and plain words behind a list."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+        elif getattr(parameter, "multiple", False) and parameter.metavar is None:
+            parameter.metavar = "VALUE ..."
+    return parameters
+
+
+class Command(TyperCommand):
+    """A command with help in plain words."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Give the parameters."""
+        return with_plain_values(super().get_params(ctx))
+
+
+class Commands(TyperGroup):
+    """All commands, with help in plain words."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Give the parameters."""
+        return with_plain_values(super().get_params(ctx))
+
+
 app = typer.Typer(
+    cls=Commands,
     help=HELP,
     epilog=EPILOG,
     no_args_is_help=True,
@@ -73,6 +102,8 @@ def spread(arguments: Sequence[str]) -> list[str]:
 
     >>> spread(["evaluate", "F", "--method", "mll", "cosine", "--shots", "1", "5", "--json"])
     ['evaluate', 'F', '--method', 'mll', '--method', 'cosine', '--shots', '1', '--shots', '5', '--json']
+    >>> spread([])
+    []
     """
     spread_out: list[str] = []
     option, given = "", False
@@ -96,7 +127,8 @@ def _with_address(arguments: Sequence[str]) -> list[str]:
     (['classify', '--ray', 'local', '-s', 'few'], ['sweep', '--ray', 'head:6379'])
     """
     given: list[str] = []
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for place, argument in enumerate(arguments):
+        following = "".join(arguments[place + 1 : place + 2])
         given.append(argument)
         if argument == "--ray" and not ADDRESS.fullmatch(following):
             given.append("local")
@@ -130,5 +162,5 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(rich_help_panel=panel)(command)
-app.command("list", rich_help_panel="Experiments")(list_methods)
+        app.command(cls=Command, rich_help_panel=panel)(command)
+app.command("list", cls=Command, rich_help_panel="Experiments")(list_methods)

@@ -30,7 +30,10 @@ def exploration() -> dict[str, Any]:
     means = torch.rand(len(names), 1, 12, generator=generator) + 0.1
     vectors = -(1 - torch.rand(len(names), 60, 12, generator=generator)).log() * means
     labels = torch.arange(len(names)).repeat_interleave(60)
-    data = explore(Features.from_arrays(vectors.flatten(0, 1), labels, classes=names), tasks=20)
+    features = Features.from_arrays(vectors.flatten(0, 1), labels, classes=names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("likelyshot.evaluation.explore.MOST_ON_MAP", 60)  # of 1,200, which take seconds
+        data = explore(features, tasks=20)
     return {**data, "features": list(range(0, 36, 3)), "features_of": 36}
 
 

@@ -23,10 +23,26 @@ BOX = "document.querySelectorAll('#histograms input[type=checkbox]')"
 
 
 @pytest.fixture(scope="session")
-def file(exploration, tmp_path_factory):
-    return write_explore_page(
-        tmp_path_factory.mktemp("page") / "explore.html", exploration, command="likelyshot explore F"
-    )
+def mapped(tmp_path_factory, exploration):
+    """An exploration whose map has two pictures, one that cannot be read, and hostile names."""
+    folder = tmp_path_factory.mktemp("pictures")
+    count = len(exploration["map"]["names"])
+    pictures: list[Path | None] = [None] * count
+    for place, colour in ((0, "red"), (1, "blue")):
+        pictures[place] = folder / f"{colour}.png"
+        Image.new("RGB", (300, 200), colour).save(folder / f"{colour}.png")
+    pictures[2] = folder / "broken.png"
+    (folder / "broken.png").write_bytes(b"no image")
+    names = ["<img src=x onerror=alert(1)>", *(f"photos/{i}.png" for i in range(1, count))]
+    data = {**exploration, "map": {**exploration["map"], "names": names}}
+    return data, pictures
+
+
+@pytest.fixture(scope="session")
+def file(mapped, tmp_path_factory):
+    data, pictures = mapped
+    path = tmp_path_factory.mktemp("page") / "explore.html"
+    return write_explore_page(path, data, command="likelyshot explore F", pictures=pictures)
 
 
 @pytest.fixture
@@ -74,7 +90,8 @@ def test_exponential_winners_are_said_so(exploration):
     assert "the exponential fits best in 60.0 %" in " ".join(explore_summary({**exploration, "families": families}))
 
 
-def test_a_real_exploration_makes_a_page(features):
+def test_a_real_exploration_makes_a_page(features, monkeypatch):
+    monkeypatch.setattr("likelyshot.evaluation.explore.MOST_ON_MAP", 60)
     data = explore(features, tasks=20)
     page = explore_page(data, command="likelyshot explore F.npz")
     assert [section.title for section in page.sections[:2]] == ["Map of the images", "One feature, class by class"]
@@ -230,24 +247,7 @@ def test_a_few_outliers_do_not_take_all_the_colours(exploration):
     assert heat.span[0] < heat.span[1]
 
 
-@pytest.fixture
-def mapped(tmp_path, exploration):
-    """An exploration whose map has two pictures, one that cannot be read, and hostile names."""
-    count = len(exploration["map"]["names"])
-    pictures: list[Path | None] = [None] * count
-    for place, colour in ((0, "red"), (1, "blue")):
-        pictures[place] = tmp_path / f"{colour}.png"
-        Image.new("RGB", (300, 200), colour).save(tmp_path / f"{colour}.png")
-    pictures[2] = tmp_path / "broken.png"
-    (tmp_path / "broken.png").write_bytes(b"no image")
-    names = ["<img src=x onerror=alert(1)>", *(f"photos/{i}.png" for i in range(1, count))]
-    data = {**exploration, "map": {**exploration["map"], "names": names}}
-    return data, pictures
-
-
-def test_the_map_shows_the_picture_that_is_pointed_at(mapped, open_page, tmp_path):
-    data, pictures = mapped
-    tab = open_page(write_explore_page(tmp_path / "map.html", data, command="c", pictures=pictures))
+def test_the_map_shows_the_picture_that_is_pointed_at(tab):
     card = tab.locator(".map .card")
     expect(card).to_contain_text("<img src=x onerror=alert(1)>")  # as text
     assert card.locator("img").get_attribute("src").startswith("data:image/jpeg;base64,")
@@ -267,8 +267,7 @@ def test_the_map_shows_the_picture_that_is_pointed_at(mapped, open_page, tmp_pat
     )
 
 
-def test_sections_fold_and_links_open_them(exploration, open_page, tmp_path):
-    tab = open_page(write_explore_page(tmp_path / "fold.html", exploration, command="c"))
+def test_sections_fold_and_links_open_them(tab):
     fold = tab.locator("#section-4 > details")
     fold.locator("summary").click()
     assert fold.get_attribute("open") is None
