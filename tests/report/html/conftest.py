@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request
 
 from likelyshot import Features
 from likelyshot.evaluation.explore import explore
+
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # else pytest keeps all that it says of every font of a PDF
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
