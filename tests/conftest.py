@@ -16,6 +16,7 @@ torch.set_num_threads(1)  # tests run in parallel, on small tensors
 #: Files whose tests share what takes long to start or to import: a page in a browser, a server, a cluster, processes.
 #: One worker runs each.
 TOGETHER = (
+    "labelling/test_killed.py",
     "labelling/test_page.py",
     "labelling/test_server.py",
     "report/html/test_explore_page.py",

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from likelyshot import Features, label
 from likelyshot.labelling import Labelling, selection
-from likelyshot.labelling.desk import DOUBT_EVERY, DOUBTFUL
+from likelyshot.labelling.desk import DOUBT_EVERY, DOUBTFUL, VARIED
 from likelyshot.labelling.journal import Guess
 from likelyshot.labelling.rounds import Known, Round, learn, part
 
@@ -154,7 +154,10 @@ def one_screen(
         checked.update(doubtful[:DOUBTFUL])
         clicks += bool(doubtful)
     examples = [sum(label == name for label in labels.values()) for name in found.answers.classes]
-    for kind, places, names in selection.next_screen(pile.vectors, found.open, found.answers, examples):
+    sections = selection.next_screen(pile.vectors, found.open, found.answers, examples)
+    if not sections and not clicks:  # nothing is unsure, and no class has a group
+        sections = [selection.Section("single", list(range(min(len(found.open), VARIED))))]
+    for kind, places, names in sections:
         numbers = found.open[places].tolist()
         if kind != "group":
             clicks += len(numbers)
@@ -185,10 +188,16 @@ def compare(name: str, features: Features, options: argparse.Namespace) -> dict[
     for way in options.ways:
         runs = []
         for seed in range(options.first, options.first + options.seeds):
+            kept = None if options.kept is None else options.kept / f"{name}-{way}-{options.rounds}-{seed}.npy"
+            if kept is not None and kept.exists():
+                runs.append(np.load(kept))
+                continue
             pile = heap(features, options.classes, options.items, seed)
-            runs.append(simulate(pile, way, options.method, options.rounds, seed))
+            runs.append(np.array(simulate(pile, way, options.method, options.rounds, seed), dtype=float))
             print(f"{name}: {way}, pile {seed + 1}, {len(pile.truth)} items", file=sys.stderr, flush=True)
-        curves[way] = np.array(runs, dtype=float)
+            if kept is not None:
+                np.save(kept, runs[-1])
+        curves[way] = np.array(runs)
     shown = [place for place in (0, 1, 2, 4, 6, 8, 12, 16, 20) if place <= options.rounds]
     clicks = curves[options.ways[0]][0, :, 0]
     header = " | ".join(f"{clicks[place]:.0f}" for place in shown)
@@ -352,6 +361,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=0, help="seed of the first pile")
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--kept", type=Path, help="folder of finished piles: one that is there is not simulated again")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--repeats", type=int, default=3, help="of a round that is timed")
     options = parser.parse_args()

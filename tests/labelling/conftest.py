@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+import uuid
 
 import pytest
 
@@ -99,3 +101,72 @@ def shared(tmp_path_factory):
     server.start()
     yield Client(server)
     server.stop()
+
+
+@pytest.fixture
+def fresh(shared):
+    """A function that takes back all clicks on the page that tests of a module share, and gives its client."""
+
+    def start(classes=()):
+        desk = shared.server.desk
+        while desk.labels.can_undo:
+            desk.undo(str(uuid.uuid4()))
+        for name in classes:
+            desk.add_class(str(uuid.uuid4()), name)
+        for kept in (desk._shown, desk._checked, desk.labels.history, desk.labels.guesses):
+            kept.clear()
+        desk.screens = desk._later = 0
+        return shared
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def windows(chromium):
+    """A window as wide as a desktop, and one of a phone, each opened once."""
+    opened = {}
+
+    def window(width):
+        if width not in opened:
+            small = width < 500
+            size = {"width": width, "height": 900}
+            opened[width] = chromium.new_context(viewport=size, is_mobile=small, has_touch=small, color_scheme="light")
+            opened[width].set_default_timeout(60_000)
+        return opened[width]
+
+    yield window
+    for context in opened.values():
+        context.close()
+
+
+@pytest.fixture
+def open_tab(windows):
+    """A function that opens an address and waits for the first screen. Errors and dialogs fail the test."""
+    complaints, tabs = [], []
+
+    def open_one(address, width=1200):
+        tab = windows(width).new_page()
+        tabs.append(tab)
+        tab.on("pageerror", lambda error: complaints.append(f"exception: {error}"))
+        tab.on("dialog", lambda found: (complaints.append(f"dialog: {found.message}"), found.dismiss()))
+        tab.on("console", lambda m: complaints.append(m.text) if "Content Security Policy" in m.text else None)
+        tab.on(
+            "request",
+            lambda r: complaints.append(f"request: {r.url}") if not r.url.startswith("http://127.0.0.1:") else None,
+        )
+        tab.goto(address)
+        wait_screen(tab, 1)
+        return tab
+
+    yield open_one
+    for tab in tabs:
+        wait_screen(tab, 1)  # what it asked for last would count as shown in the next test
+        tab.close()
+    assert complaints == []
+
+
+def wait_screen(tab, least):
+    """Wait until a page shows a screen of at least this number."""
+    from playwright.sync_api import expect
+
+    expect(tab.locator("html")).to_have_attribute("data-screen", re.compile(f"^[{least}-9]$"), timeout=60_000)

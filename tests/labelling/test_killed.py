@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -107,34 +108,68 @@ class Expected:
         return self.version, self.classes, self.values
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_server_killed_twenty_times_in_mid_click_loses_and_doubles_nothing(tmp_path):
-    np.save(tmp_path / "pile.npy", np.random.default_rng(0).random((ITEMS, 4), dtype=np.float32) + 0.1)
-    output = tmp_path / "labels.csv"
-    src = Path(likelyshot.__file__).parent.parent
-    nursery = subprocess.Popen(
-        [sys.executable, "-c", NURSERY, *map(os.fspath, (src, tmp_path / "pile.npy", output))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    chance, expected, again, doubted, pid = random.Random(0), Expected(), None, 0, 0
-    try:
-        for turn in range(KILLS + 1):
-            nursery.stdin.write("go\n")
-            nursery.stdin.flush()
-            pid, address = nursery.stdout.readline().split()
-            browser = Browser(address)
-            with contextlib.closing(browser):
-                if again is not None:  # the page sends it again, as it does not know whether it arrived
-                    doubted += browser.state()[0] - expected.version
-                    expected.did(again)
-                    browser.click(again)
-                assert browser.state() == expected.state
-                if turn == KILLS:
-                    break
-                killer = threading.Timer(chance.uniform(0.0, 0.04), os.kill, (int(pid), signal.SIGKILL))
+class Nursery:
+    """Starts servers of one pile, one after the other, in processes that have everything imported already."""
+
+    def __init__(self, folder: Path) -> None:
+        self.output, self.pid = folder / "labels.csv", 0
+        np.save(folder / "pile.npy", np.random.default_rng(0).random((ITEMS, 4), dtype=np.float32) + 0.1)
+        src = Path(likelyshot.__file__).parent.parent
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", NURSERY, *map(os.fspath, (src, folder / "pile.npy", self.output))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    def start(self) -> str:
+        """Start a server, and give the address of its page."""
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        pid, address = self._process.stdout.readline().split()
+        self.pid = int(pid)
+        return address
+
+    def kill(self) -> None:
+        """Kill the server, unless it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def gone(self) -> None:
+        """Wait until the server that was killed is gone."""
+        assert self._process.stdout.readline() == "gone\n"
+        self.pid = 0
+
+    def close(self) -> None:
+        """End everything."""
+        if self.pid:
+            self.kill()
+        self._process.stdin.close()
+        self._process.wait(20)
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory):
+    if not hasattr(os, "fork"):
+        pytest.skip("needs fork")
+    with contextlib.closing(Nursery(tmp_path_factory.mktemp("killed"))) as opened:
+        yield opened
+
+
+def test_a_server_killed_twenty_times_in_mid_click_loses_and_doubles_nothing(nursery):
+    chance, expected, again, doubted = random.Random(0), Expected(), None, 0
+    for turn in range(KILLS + 1):
+        browser = Browser(nursery.start())
+        with contextlib.closing(browser):
+            if again is not None:  # the page sends it again, as it does not know whether it arrived
+                doubted += browser.state()[0] - expected.version
+                expected.did(again)
+                browser.click(again)
+            assert browser.state() == expected.state
+            if turn < KILLS:
+                killer = threading.Timer(chance.uniform(0.0, 0.04), nursery.kill)
                 killer.start()
                 with contextlib.suppress(GoneError):
                     while True:
@@ -143,18 +178,42 @@ def test_a_server_killed_twenty_times_in_mid_click_loses_and_doubles_nothing(tmp
                         expected.did(again)
                         assert (answer["version"], answer["labelled"]) == (expected.version, len(expected.values))
                 killer.join()
-                assert nursery.stdout.readline() == "gone\n"
-        assert 0 <= doubted <= KILLS  # clicks that were on disk, but not answered
-        lines = Path(f"{output}.journal").read_bytes().splitlines()[1:]
-        ids = [entry["id"] for line in lines if (entry := json.loads(line))["do"] != "round"]
-        assert ids == [f"click {number}" for number in range(1, expected.clicks + 1)]
-        assert expected.clicks > KILLS
-        with output.open(newline="") as file:
-            rows = {int(row["features_row"]) - 1: row["label"] for row in csv.DictReader(file)}
-        assert rows == expected.values
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            os.kill(int(pid), signal.SIGKILL)
-        nursery.stdin.close()
-        nursery.wait(20)
-        nursery.stdout.close()
+        if turn == KILLS:
+            nursery.kill()
+        nursery.gone()
+    assert 0 <= doubted <= KILLS  # clicks that were on disk, but not answered
+    lines = Path(f"{nursery.output}.journal").read_bytes().splitlines()[1:]
+    ids = [entry["id"] for line in lines if (entry := json.loads(line))["do"] != "round"]
+    assert ids == [f"click {number}" for number in range(1, expected.clicks + 1)]
+    assert expected.clicks > KILLS
+    with nursery.output.open(newline="") as file:
+        rows = {int(row["features_row"]) - 1: row["label"] for row in csv.DictReader(file)}
+    assert rows == expected.values
+
+
+def test_the_page_of_a_killed_server_says_so_and_that_of_the_next_goes_on(nursery, open_tab):
+    from playwright.sync_api import expect
+
+    tab = open_tab(nursery.start())
+    if not tab.locator("#classes button").count():  # the other test did not run before
+        for name in ("a", "b"):
+            tab.keyboard.press("c")
+            tab.keyboard.type(name)
+            tab.keyboard.press("Enter")
+            tab.locator(".card.current").focus()
+    for digit in "12":
+        tab.keyboard.press(digit)
+    expect(tab.locator("html")).to_have_attribute("data-saved", re.compile("[1-9]"))
+    before = nursery.output.read_text()
+    nursery.kill()
+    nursery.gone()
+    tab.locator(".card.current").focus()
+    tab.keyboard.press("1")
+    expect(tab.locator("#banner")).to_contain_text("1 click is not saved yet")
+    again = open_tab(nursery.start())
+    labelled = len(before.splitlines()) - 1
+    expect(again.locator("#counts")).to_contain_text(f"{labelled} of {ITEMS} labelled")
+    assert labelled >= 2
+    assert nursery.output.read_text() == before
+    nursery.kill()
+    nursery.gone()
