@@ -253,7 +253,7 @@ def test_a_hundred_thousand_items_scroll_with_few_in_the_page(serve, tmp_path, o
         }"""
     )
     assert slowest[1] < 300
-    assert slowest[0] < 1000  # milliseconds of a frame, on a busy machine
+    assert slowest[0] < 5000  # milliseconds of a frame: with all cards in the page, it would be minutes
     tab.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
     expect(tab.locator("#list .card", has_text="row 100000")).to_be_visible()
     tab.locator("#list .card", has_text="row 99999").click()
