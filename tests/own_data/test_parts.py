@@ -1,0 +1,44 @@
+"""Texts that parts have embedded are classified as by one call. Images are in tests/cli/test_merge.py."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from likelyshot import callable_encoder
+from likelyshot.errors import InputError
+from likelyshot.own_data.parts import classify_parts, embed_part, is_embedded
+from likelyshot.own_data.piles import read_pile
+from likelyshot.own_data.pipeline import classify, fit
+from likelyshot.workers import Part
+
+
+def letters(texts):
+    return np.array([[1 + text.count(letter) for letter in "abcdefgh"] for text in texts], np.float32)
+
+
+def test_texts_in_parts_have_the_answers_of_one_call(tmp_path, monkeypatch):
+    monkeypatch.setattr("likelyshot.encoders.blocks.BLOCK", 1)
+    draw = np.random.default_rng(0)
+    lines = ["".join(draw.choice(list("abcdefgh" if n % 2 else "abcd"), 30)) for n in range(75)]
+    odd = ["null \0 within", "é ü", "", lines[3]]  # and one that is there twice
+    with (tmp_path / "pile.jsonl").open("w") as file:
+        file.writelines(json.dumps({"text": text}) + "\n" for text in lines[8:] + odd)
+    with (tmp_path / "few.jsonl").open("w") as file:
+        file.writelines(json.dumps({"text": text, "label": "ab"[n % 2]}) + "\n" for n, text in enumerate(lines[:8]))
+    encoder = callable_encoder(letters, "letters", kind="text")
+    settings = {"encoder": encoder, "cache": None}
+    classify(tmp_path / "few.jsonl", tmp_path / "pile.jsonl", **settings).save(tmp_path / "one.jsonl")
+    fitted, pile = fit(tmp_path / "few.jsonl", **settings), read_pile(tmp_path / "pile.jsonl")
+    done = [embed_part(fitted, pile, tmp_path / "answers", Part(number, 2), cache=None) for number in (1, 2, 2)]
+    assert [sum(counts) for counts in done] == [1, 2, 2]
+    assert done[2] == (0, 2)
+    assert is_embedded(tmp_path / "answers")
+    result, how = classify_parts(tmp_path / "answers")
+    result.save(tmp_path / "two.jsonl", **how)
+    assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+    other = fit(tmp_path / "few.jsonl", **settings, seed=1)
+    with pytest.raises(InputError, match="but it has others"):
+        embed_part(other, pile, tmp_path / "answers", Part(1, 2), cache=None)
