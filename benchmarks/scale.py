@@ -13,6 +13,7 @@ everything counted. Each number of rows needs 1,024 bytes a row of disk.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import platform
@@ -34,6 +35,7 @@ from rich.table import Table
 DIM, WAYS, SHOTS = 512, 5, 5
 SHARD = 10**6
 BLOCK = 20_000  # different rows of a shard
+TIMES = 5  # of which the median counts
 
 
 def make(folder: Path, rows: int, kind: str) -> None:
@@ -174,8 +176,9 @@ def overhead(rows: int, place: str | None) -> Table:
     import torch
 
     from likelyshot.data.shards import Shards, open_shard
+    from likelyshot.machine import sent_to
     from likelyshot.own_data.scoring import transductive_prototypes
-    from likelyshot.workers import on_ray
+    from likelyshot.workers import Ray
 
     table = headed(f"two passes of mll_transductive over {rows:,} x {DIM} rows in half precision")
     with tempfile.TemporaryDirectory(dir=place) as folder:
@@ -190,17 +193,23 @@ def overhead(rows: int, place: str | None) -> Table:
             return time.perf_counter() - started, family_seconds() - before, found
 
         passes()  # the file is in the system's cache
-        runs = [("threads", *passes()) for _ in range(2)]
-        before = family_seconds()
-        with on_ray():
-            started = time.perf_counter()
-            _, _, other = passes()
-            runs.append(("Ray, with its start", time.perf_counter() - started, family_seconds() - before, other))
-            runs += [("Ray", *passes()) for _ in range(2)]
-        fewest = min(cpu for name, _, cpu, _ in runs if name == "threads")
-        for name, seconds, cpu, found in runs:
-            assert torch.equal(found, runs[0][3])
-            more = f"{100 * (cpu / fewest - 1):+.0f} %" if name != "threads" else ""
+        before, started = family_seconds(), time.perf_counter()
+        joined = Ray()
+        with sent_to(joined):
+            found = [passes()[2]]
+        first = time.perf_counter() - started, family_seconds() - before
+        runs: dict[str, list[tuple[float, float]]] = {"threads": [], "Ray": []}
+        for _ in range(TIMES):  # in turns, since other programs make both slower
+            for name, where in (("threads", contextlib.nullcontext()), ("Ray", sent_to(joined))):
+                with where:
+                    seconds, cpu, sums = passes()
+                runs[name].append((seconds, cpu))
+                found.append(sums)
+        joined.close()
+        assert all(torch.equal(sums, found[0]) for sums in found)
+        middle = {name: np.median(each, axis=0) for name, each in runs.items()}
+        for name, (seconds, cpu) in {"Ray, with its start": first, **middle}.items():
+            more = f"{100 * (cpu / middle['threads'][1] - 1):+.0f} %" if name != "threads" else ""
             table.add_row(name, f"{seconds:.1f}", f"{2 * rows / seconds:,.0f}", f"{cpu:.1f}", more)
     return table
 
