@@ -114,7 +114,9 @@ def steps(pile: Heap, way: str, method: str | None, seed: int) -> Iterator[Point
         predicted = found.answers.predicted
         right = sum(pile.truth[n] == guess for n, guess in zip(left.tolist(), predicted, strict=True))
         yield Point(clicks, (len(rows) + right) / len(pile.truth), found.accuracy, *found.interval, len(rows))
-        if way == "groups":
+        if not len(left):  # and so it stays
+            clicks += 10**6
+        elif way == "groups":
             clicks += one_screen(pile, found, labels, refused, checked if screens % DOUBT_EVERY == 0 else None)
             screens += 1
         else:

@@ -84,6 +84,9 @@ def test_new_classes_none_skip_and_several_at_once(fresh, open_tab):
     tab.keyboard.type("kingfisher")
     tab.keyboard.press("Enter")
     expect(tab.locator("#classes button")).to_have_text("1 kingfisher 1")
+    expect(tab.get_by_role("button", name="kingfisher, 1 label", exact=True)).to_be_visible()  # to a screen reader
+    expect(tab.get_by_role("listbox", name="A varied selection of the pile")).to_be_visible()
+    expect(tab.get_by_role("option", name="labelled kingfisher")).to_be_visible()
     two = current(tab)
     assert two != one
     tab.locator(".card.current").focus()

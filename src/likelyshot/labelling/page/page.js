@@ -123,6 +123,7 @@ function drawClasses() {
       button.setAttribute("aria-keyshortcuts", String((place + 1) % 10));
     }
     button.append(make("bdi", {}, entry.name), " ", make("span", { class: "count" }, String(entry.count)));
+    button.setAttribute("aria-label", `${entry.name}, ${entry.count === 1 ? "1 label" : `${entry.count} labels`}`);
     button.addEventListener("click", () => give("label", entry.name));
     return button;
   });
@@ -325,8 +326,8 @@ function showScreen(screen) {
   const parts = screen.sections.map((found, place) => {
     const section = { ...found, done: false };
     section.element = make("section", { class: "section", "aria-labelledby": `title-${place}` });
-    const title = make("h2", { id: `title-${place}` });
-    section.words = make("span", {}, found.title);
+    const title = make("h2");
+    section.words = make("span", { id: `title-${place}` }, found.title);
     title.append(section.words);
     const hint = { group: "Yes, all that are not struck off", doubt: "Yes, they hold" }[found.kind];
     if (hint) {
