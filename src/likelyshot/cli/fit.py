@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -88,6 +89,8 @@ def fit(
         fitted.model.save(output)
     own_data.show(screen, f"Wrote the model to {output}.")
     own_data.show_problems(screen, fitted.problems)
+    again = shlex.join(["likelyshot", "predict", str(output), "pile/", "-o", "predictions.csv"])
+    own_data.show(screen, f"Next: classify a pile with {again}")
     if as_json:
         print_json(
             {

@@ -301,8 +301,24 @@ def _next(result: Classification, extras: dict[str, str], support: Path | None) 
         return done
     if result.expectation.examples and result.expectation.accuracy < ENOUGH:
         return {**done, "Better": f"label more examples of the classes that are confused, in {support}."}
-    fit = shlex.join(["likelyshot", "fit", "--support", str(support), "-o", "model.safetensors"])
-    return {**done, "Later": f"classify more without the labelled examples: {fit}"}
+    fit = ["likelyshot", "fit", "--support", str(support), *_asked(sys.argv), "-o", "model.safetensors"]
+    return {**done, "Later": f"classify more without the labelled examples: {shlex.join(fit)}"}
+
+
+def _asked(arguments: Sequence[str]) -> list[str]:
+    """Give what was said of the labelled examples, which fit must be told too.
+
+    >>> _asked(["classify", "-s", "own.csv", "--label-column", "kind", "--text-column=message", "--json"])
+    ['--label-column', 'kind', '--text-column=message']
+    """
+    options = ("--label-column", "--path-column", "--text-column", "--encoder", "--method", "-m")
+    asked: list[str] = []
+    for place, word in enumerate(arguments):
+        if word in options:
+            asked += arguments[place : place + 2]
+        elif word.startswith(tuple(f"{option}=" for option in options)):
+            asked.append(word)
+    return asked
 
 
 def begin_demo(screen: Console, folder: Path) -> Demo:
