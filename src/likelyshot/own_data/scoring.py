@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from likelyshot.methods.likelihood_mixture import Mixture, fit_mixture, likeliho
 from likelyshot.methods.mll_transductive import check_parameters, class_sums, moved
 from likelyshot.own_data.rows import Vectors, as_tensor, block_rows, map_rows
 
+if TYPE_CHECKING:
+    from typing_extensions import Required, Unpack
+
 #: Goes through a pile once, block by block: rows and their scores.
 Pieces = Callable[[], Iterator[tuple[Tensor, Tensor]]]
 #: Scores rows (q, d), each on its own: (q, k).
@@ -44,18 +47,17 @@ def passes(method: Method) -> int:
     return int(parameters_of(method)["iterations"]) if _in_passes(method) else 0
 
 
-def scores_of(
-    method: Method,
-    support: Tensor,
-    labels: Tensor,
-    vectors: Vectors,
-    *,
-    n_ways: int,
-    usable: NDArray[np.bool_] | None = None,
-    rectified: bool = False,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Pieces:
+class Given(TypedDict, total=False):
+    """The keyword arguments of `learnt`, which `scores_of` takes too."""
+
+    n_ways: Required[int]
+    usable: NDArray[np.bool_] | None
+    rectified: bool
+    seed: int
+    progress: Progress | None
+
+
+def scores_of(method: Method, support: Tensor, labels: Tensor, vectors: Vectors, **given: Unpack[Given]) -> Pieces:
     """Return a function that goes through the usable rows of a pile with their scores, block by block, in order.
 
     What depends on the pile as a whole is computed here, once. Inductive methods and `mll_transductive` hold only a
@@ -72,20 +74,11 @@ def scores_of(
     >>> scores.argmax(-1)
     tensor([0, 1])
     """
-    score = learnt(
-        method,
-        support,
-        labels,
-        vectors,
-        n_ways=n_ways,
-        usable=usable,
-        rectified=rectified,
-        seed=seed,
-        progress=progress,
-    )
+    score = learnt(method, support, labels, vectors, **given)
+    usable, rectified = given.get("usable"), given.get("rectified", False)
     if score is None:
         chosen = vectors[:] if usable is None else vectors[usable]
-        return _at_once(method, support, labels, chosen, n_ways, rectified)
+        return _at_once(method, support, labels, chosen, given["n_ways"], rectified)
     return lambda: map_rows(_scored, (score, rectified), vectors, usable)
 
 
