@@ -158,7 +158,7 @@ def one_screen(
     examples = [sum(label == name for label in labels.values()) for name in found.answers.classes]
     sections = selection.next_screen(pile.vectors, found.open, found.answers, examples)
     if not sections and not clicks:  # nothing is unsure, and no class has a group
-        sections = [selection.Section("single", list(range(min(len(found.open), VARIED))))]
+        sections = [selection.ScreenSection("single", list(range(min(len(found.open), VARIED))))]
     for kind, places, names in sections:
         numbers = found.open[places].tolist()
         if kind != "group":
