@@ -273,7 +273,7 @@ def test_random_bytes(data):
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_damaged_pickles(data):
     whole = bytearray(
         pickle.dumps({1: [np.ones(2, np.float32)], "b": np.arange(3.0)}, data.draw(st.sampled_from(PROTOCOLS)))
