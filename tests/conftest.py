@@ -37,7 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("processes"))
         elif name.endswith(TOGETHER):
             item.add_marker(pytest.mark.xdist_group(name))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)  # long groups first, to end together
+    items.sort(key=_begins_late)  # what takes long begins early, so that all workers end together
+
+
+def _begins_late(item: pytest.Item) -> bool:
+    return item.get_closest_marker("xdist_group") is None and item.path.name != "test_printed_blocks.py"
 
 
 def pytest_xdist_auto_num_workers() -> int:
