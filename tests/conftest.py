@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 from likelyshot import Features
 from likelyshot.machine import cores
 
+# Some virtual machines announce matrix tiles (AMX) and then stop the process at their first use: no tiles in tests.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 torch.set_num_threads(1)  # tests run in parallel, on small tensors
 
 
