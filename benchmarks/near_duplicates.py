@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageEnhance
 
 from likelyshot.encoders.pretrained import open_encoder
-from likelyshot.own_data.near_duplicates import ALIKE
+from likelyshot.own_data.rows import ALIKE
 
 
 def cropped(image: Image.Image) -> Image.Image:

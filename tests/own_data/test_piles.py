@@ -25,7 +25,7 @@ from likelyshot.data.images import SUFFIXES, WITHOUT_HEIC, read_image
 from likelyshot.data.shards import Shards
 from likelyshot.errors import InputError
 from likelyshot.own_data.answers import Answers, write_answers
-from likelyshot.own_data.piles import Numbered, Pile, duplicates, only_in_pile, read_labelled, read_pile
+from likelyshot.own_data.piles import Pile, only_in_pile, read_labelled, read_pile
 
 STRANGE = ["with,comma.png", "new\nline.png", "🦉 é.png", "=1+1.png", '"quoted".png', " space .png"]
 
@@ -515,30 +515,6 @@ def test_bad_files_of_features_are_refused(tmp_path):
     np.savez(tmp_path / "many.npz", X=np.zeros((2, 3)), y=[0, 2], classes=["a", "b"])
     with pytest.raises(InputError, match="for each of 2 classes"):
         read_labelled(tmp_path / "many.npz")
-
-
-def test_numbered_rows_behave_as_a_list():
-    rows, plain = Numbered(5), [f"row {i}" for i in range(1, 6)]
-    assert [item.name for item in rows] == plain
-    assert [item.name for item in rows[1:9:2]] == plain[1:9:2]
-    assert rows[-5].name == "row 1"
-    with pytest.raises(IndexError):
-        rows[5]
-
-
-# Duplicates
-
-
-@given(st.lists(st.sampled_from("abcdef")), st.lists(st.sampled_from("abcdef")))
-def test_duplicates_are_what_two_loops_find(support, query):
-    first, second = (
-        [(f"{side}{i}", digest) for i, digest in enumerate(names)] for side, names in (("s", support), ("q", query))
-    )
-    expected = []
-    for name, digest in second:
-        same = [other for other, its in first if its == digest]
-        expected += [(same[0], name)] if same else []
-    assert duplicates(first, second) == expected
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):

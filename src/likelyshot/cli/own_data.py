@@ -385,9 +385,9 @@ def show_problems(screen: Console, problems: Sequence[Problem]) -> None:
 
 def show_near_duplicates(screen: Console, result: Classification) -> None:
     """Print which items look the same as others."""
-    from likelyshot.own_data.near_duplicates import describe
+    from likelyshot.own_data.rows import describe_near
 
-    for sentence in describe(result.near_duplicates):
+    for sentence in describe_near(result.near_duplicates):
         show(screen, sentence)
 
 

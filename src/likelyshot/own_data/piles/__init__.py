@@ -7,7 +7,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,21 +18,19 @@ from numpy.typing import NDArray
 from likelyshot.data.archives import ARCHIVES, list_archive
 from likelyshot.data.features import READERS, find_features, named_rows, reading, stacked
 from likelyshot.data.images import HEIC, SUFFIXES, UNSUPPORTED, WITHOUT_HEIC, find_images
-from likelyshot.data.items import Item, Problem
+from likelyshot.data.items import Item, Problem, left_out
 from likelyshot.data.shards import STREAMED
 from likelyshot.data.tables import FILE_COLUMN, LABEL_COLUMNS, ROW_COLUMN, TABLES, Column, Table, read_table
 from likelyshot.errors import InputError
 from likelyshot.own_data.folders import REJECTED
-from likelyshot.own_data.piles.columns import Columns, from_shards, from_table
-from likelyshot.own_data.piles.features import read_features
-from likelyshot.own_data.piles.pile import Chosen, Numbered, Pile, left_out, names_and_texts
+from likelyshot.own_data.piles.files import Columns, Pile, from_shards, from_table, read_features
 
 MAX_TEXT = 1 << 20  # bytes of a text
 #: Bytes of a Parquet file from which on its vectors are not all read into memory.
 STREAM_BYTES = 1 << 27
 NO_ROW = "no such row in the features file"
 
-__all__ = ["Chosen", "Numbered", "Pile", "duplicates", "names_and_texts", "only_in_pile", "read_labelled", "read_pile"]
+__all__ = ["Pile", "only_in_pile", "read_labelled", "read_pile"]
 
 
 def read_labelled(
@@ -139,18 +137,6 @@ def _read_files(files: Sequence[Path], columns: Columns, root: str | Path | None
     listed = [list_archive(file) for file in files]
     members = [member for found, _ in listed for member in found]
     return Pile(members, None, [problem for _, wrong in listed for problem in wrong], "image")
-
-
-def duplicates(support: Iterable[tuple[str, str]], query: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Find what is in both, by pairs of name and content digest: the first such support name for every query name.
-
-    >>> duplicates([("a.jpg", "c0ffee"), ("b.jpg", "dec0de")], [("new/1.jpg", "dec0de"), ("new/2.jpg", "facade")])
-    [('b.jpg', 'new/1.jpg')]
-    """
-    first: dict[str, str] = {}
-    for name, digest in support:
-        first.setdefault(digest, name)
-    return [(first[digest], name) for name, digest in query if digest in first]
 
 
 def only_in_pile(labelled: Pile, pile: Pile) -> list[Problem]:

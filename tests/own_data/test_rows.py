@@ -1,4 +1,4 @@
-"""Items that look the same: found by naive loops too."""
+"""Items that are the same or look the same: found by naive loops too."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from likelyshot.data.items import Digests, Item
-from likelyshot.own_data import near_duplicates as near
+from likelyshot.own_data import rows as module
 from likelyshot.own_data.piles import Pile
-from likelyshot.own_data.rows import Rows, gather
+from likelyshot.own_data.rows import Rows, gather, in_both, near_duplicates
 
 
 def rows(vectors, prefix: str) -> Rows:
@@ -36,11 +38,11 @@ def naive(pile, labelled, least):
 
 @pytest.mark.parametrize("block", [1, 3, 7, 1000])
 def test_blocks_find_what_loops_find(monkeypatch, block):
-    monkeypatch.setattr(near, "BLOCK", block)
-    monkeypatch.setattr(near, "ALIKE_ELSEWHERE", 0.9)
+    monkeypatch.setattr(module, "COMPARED_AT_ONCE", block)
+    monkeypatch.setattr(module, "ALIKE_ELSEWHERE", 0.9)
     chance = np.random.default_rng(0)
     labelled, pile = chance.random((5, 3)), chance.random((23, 3))
-    found = near.near_duplicates(rows(pile, "pile "), rows(labelled, "labelled "), "mine")
+    found = near_duplicates(rows(pile, "pile "), rows(labelled, "labelled "), "mine")
     assert [(one.name, one.other, one.cosine) for one in found] == naive(pile, labelled, 0.9)
     assert {one.labelled for one in found} == {True, False}
     assert all(one.labelled == one.other.startswith("labelled") for one in found)
@@ -48,23 +50,35 @@ def test_blocks_find_what_loops_find(monkeypatch, block):
 
 def test_different_vectors_are_not_alike_and_equal_files_are_told_elsewhere():
     pile, labelled = rows(np.eye(4), "a"), rows(np.eye(4), "a")
-    assert near.near_duplicates(pile, None, "mine") == []
-    assert near.near_duplicates(pile, labelled, "mine") == []
-    assert len(near.near_duplicates(pile, rows(np.eye(4), "b"), "mine")) == 4
+    assert near_duplicates(pile, None, "mine") == []
+    assert near_duplicates(pile, labelled, "mine") == []
+    assert len(near_duplicates(pile, rows(np.eye(4), "b"), "mine")) == 4
 
 
 def test_large_piles_and_given_vectors_are_not_searched(monkeypatch):
     pile = rows(np.ones((5, 2)), "a")
-    assert len(near.near_duplicates(pile, None, "mine")) == 4
-    assert near.near_duplicates(dataclasses.replace(pile, digests=None), None, "mine") == []
-    monkeypatch.setattr(near, "MOST", 4)
-    assert near.near_duplicates(pile, None, "mine") == []
+    assert len(near_duplicates(pile, None, "mine")) == 4
+    assert near_duplicates(dataclasses.replace(pile, digests=None), None, "mine") == []
+    monkeypatch.setattr(module, "MOST_COMPARED", 4)
+    assert near_duplicates(pile, None, "mine") == []
 
 
 def test_sentences():
-    found = [near.Near("b", "a", 1.0, False), near.Near("c", "a", 1.0, False), near.Near("d", "x", 1.0, True)]
-    assert near.describe(found) == [
+    found = [module.Near("b", "a", 1.0, False), module.Near("c", "a", 1.0, False), module.Near("d", "x", 1.0, True)]
+    assert module.describe_near(found) == [
         "1 item looks nearly the same as a labelled example: 'd' and 'x'.",
         "2 items look nearly the same as another one of the pile, such as 'b' and 'a'.",
     ]
-    assert near.describe([]) == []
+    assert module.describe_near([]) == []
+
+
+@given(st.lists(st.sampled_from("abcdef")), st.lists(st.sampled_from("abcdef")))
+def test_duplicates_are_what_two_loops_find(support, query):
+    first, second = (
+        [(f"{side}{i}", digest) for i, digest in enumerate(names)] for side, names in (("s", support), ("q", query))
+    )
+    expected = []
+    for name, digest in second:
+        same = [other for other, its in first if its == digest]
+        expected += [(same[0], name)] if same else []
+    assert in_both(first, second) == expected
