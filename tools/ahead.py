@@ -21,7 +21,7 @@ from tools.calibration import print_table
 from torch import Tensor
 
 from likelyshot import Balanced, Dirichlet, Features, InputError, evaluate, sample_tasks
-from likelyshot.confidence.expectation import expectation_from
+from likelyshot.confidence.held_out import expectation_from
 from likelyshot.data.features import Base, splits
 from likelyshot.data.packaged import NETWORKS
 from likelyshot.functional.scores import l2_normalise

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from likelyshot import Balanced, Dirichlet, Features, Tasks, sample_tasks
-from likelyshot.confidence.expectation import expect
-from likelyshot.confidence.temperature import support_temperature
+from likelyshot.confidence.held_out import expect, support_temperature
 from likelyshot.data.packaged import PACKAGED
 from likelyshot.evaluation.evaluate import cores, fit_temperature, map_chunks
 from likelyshot.functional.scores import calibration_error, probabilities

@@ -21,7 +21,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_
 from likelyshot import Features
 from likelyshot.data.datasets import open_images
 from likelyshot.data.packaged import LITE0
-from likelyshot.encoders.pretrained import efficientnet_lite0 as lite0
+from likelyshot.encoders.pretrained import central_square
 
 BATCH, CALIBRATION = 8, 64
 PARTS = ["Conv", "Add", "Clip", "GlobalAveragePool"]
@@ -78,7 +78,7 @@ def main() -> None:
     torch.set_num_threads(1)
     arguments.output.mkdir(parents=True, exist_ok=True)
     val, test = (open_images(arguments.images, split=split, splits=arguments.splits) for split in ("val", "test"))
-    chosen = [lite0.prepare(val.read(i)) for i in range(0, len(val), len(val) // CALIBRATION)][:CALIBRATION]
+    chosen = [central_square(val.read(i)) for i in range(0, len(val), len(val) // CALIBRATION)][:CALIBRATION]
     sessions = networks(arguments.output, chosen)
     for name, session in sessions.items():
         speed = images_per_second(session, np.stack(chosen))
@@ -86,7 +86,7 @@ def main() -> None:
     for name in ("float", "static"):
         rows = []
         for first in range(0, len(test), BATCH):
-            batch = np.stack([lite0.prepare(test.read(i)) for i in range(first, min(first + BATCH, len(test)))])
+            batch = np.stack([central_square(test.read(i)) for i in range(first, min(first + BATCH, len(test)))])
             rows.append(sessions[name].run(None, {"images": batch})[0])
         vectors = torch.from_numpy(np.concatenate(rows)).clamp_min(0)
         vectors[(vectors == 0).all(1)] = 1e-6

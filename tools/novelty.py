@@ -12,8 +12,8 @@ from tools.calibration import print_table
 from torch import Tensor
 
 from likelyshot import Balanced, Dirichlet, Features, sample_tasks
+from likelyshot.confidence.held_out import INDUCTIVE_FACTOR, support_gap
 from likelyshot.confidence.novelty import learn_novelty
-from likelyshot.confidence.temperature import INDUCTIVE_FACTOR, support_gap
 from likelyshot.data.packaged import PACKAGED
 from likelyshot.evaluation.evaluate import cores, map_chunks
 from likelyshot.functional.scores import (

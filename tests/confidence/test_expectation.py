@@ -10,8 +10,7 @@ import torch
 from scipy.stats import binomtest
 
 from likelyshot import InputError
-from likelyshot.confidence.expectation import expect, expectation_from, wilson
-from likelyshot.confidence.temperature import HeldOut
+from likelyshot.confidence.held_out import HeldOut, expect, expectation_from, wilson
 from likelyshot.methods import METHODS
 
 EUCLIDEAN, NAMES = METHODS["euclidean"], ["ant", "bee", "cow"]

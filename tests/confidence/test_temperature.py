@@ -12,21 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from likelyshot import Balanced, Features, InputError, sample_tasks
-from likelyshot.confidence import temperature as confidence
-from likelyshot.confidence.temperature import (
+from likelyshot.confidence import held_out as confidence
+from likelyshot.confidence.held_out import (
     INDUCTIVE_FACTOR,
     PILE,
     TRANSDUCTIVE_FACTOR,
     HeldOut,
     held_out,
-    is_transductive,
     support_gap,
     support_temperature,
     validation_temperature,
 )
 from likelyshot.functional.scores import calibration_error, fit_temperature, probabilities
 from likelyshot.methods import METHODS
-from likelyshot.methods.binding import needs_of
+from likelyshot.methods.binding import is_transductive, needs_of
 from likelyshot.methods.calibration import fit_calibration
 from likelyshot.methods.combined import score_columns
 

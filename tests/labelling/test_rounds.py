@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from likelyshot.confidence.temperature import HeldOut
+from likelyshot.confidence.held_out import HeldOut
 from likelyshot.labelling import rounds
 from likelyshot.labelling.journal import Guess, Measured
 from likelyshot.labelling.rounds import Known, expected_right, few, growth, learn, learn_in_parts, page_temperature

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from likelyshot import FewShotClassifier, cli
-from likelyshot.confidence.temperature import held_out, is_transductive
+from likelyshot.confidence.held_out import held_out
 from likelyshot.evaluation import reproduce
 from likelyshot.functional.scores import class_means, cosines
 from likelyshot.methods import FACTS, METHODS
-from likelyshot.methods.binding import facts_of, needs_of, titles, variants
+from likelyshot.methods.binding import facts_of, is_transductive, needs_of, titles, variants
 from likelyshot.methods.facts import Facts
 
 

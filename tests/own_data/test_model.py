@@ -9,8 +9,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from likelyshot.confidence.held_out import support_temperature
 from likelyshot.confidence.novelty import learn_novelty
-from likelyshot.confidence.temperature import support_temperature
 from likelyshot.data.features import Base, Features
 from likelyshot.data.files import write_container
 from likelyshot.errors import InputError

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from likelyshot.confidence.expectation import Expectation
+from likelyshot.confidence.held_out import Expectation
 from likelyshot.data.items import Item, Problem
 from likelyshot.data.shards import Shards
 from likelyshot.encoders.pretrained import callable_encoder

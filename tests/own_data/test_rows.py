@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from likelyshot.data.items import Digests, Item
+from likelyshot.data.items import Item
 from likelyshot.own_data import rows as module
 from likelyshot.own_data.piles import Pile
-from likelyshot.own_data.rows import Rows, gather, in_both, near_duplicates
+from likelyshot.own_data.rows import Rows, gather, near_duplicates, repeated
 
 
 def rows(vectors, prefix: str) -> Rows:
     items = [Item(f"{prefix}{place}") for place in range(len(vectors))]
     gathered = gather(Pile(items, np.asarray(vectors), [], "features"), None)
     packed = [list(item.name.encode().ljust(32)) for item in items]
-    return dataclasses.replace(gathered, digests=Digests(np.array(packed, np.uint8)))
+    return dataclasses.replace(gathered, digests=np.array(packed, np.uint8))
 
 
 def naive(pile, labelled, least):
@@ -75,10 +75,15 @@ def test_sentences():
 @given(st.lists(st.sampled_from("abcdef")), st.lists(st.sampled_from("abcdef")))
 def test_duplicates_are_what_two_loops_find(support, query):
     first, second = (
-        [(f"{side}{i}", digest) for i, digest in enumerate(names)] for side, names in (("s", support), ("q", query))
+        [(f"{side}{i}", key) for i, key in enumerate(keys)] for side, keys in (("s", support), ("q", query))
     )
     expected = []
     for name, digest in second:
         same = [other for other, its in first if its == digest]
         expected += [(same[0], name)] if same else []
-    assert in_both(first, second) == expected
+
+    def with_digests(pairs) -> Rows:
+        digests = np.array([list(key.encode() * 32) for _, key in pairs], np.uint8).reshape(-1, 32)
+        return Rows([Item(name) for name, _ in pairs], np.ones((len(pairs), 2)), None, [], digests, False, np.ones(0))
+
+    assert repeated(with_digests(first), with_digests(second)) == expected

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from likelyshot.confidence.temperature import is_transductive
 from likelyshot.data.features import Base
 from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
-from likelyshot.methods.binding import needs_of
+from likelyshot.methods.binding import is_transductive, needs_of
 from likelyshot.methods.likelihood_mixture import fit_mixture
 from likelyshot.own_data import scoring
 from likelyshot.own_data.rows import scan

@@ -15,7 +15,7 @@ from likelyshot.cli.shared import Start
 from likelyshot.errors import InputError
 
 if TYPE_CHECKING:
-    from likelyshot.confidence.expectation import Expectation
+    from likelyshot.confidence.held_out import Expectation
     from likelyshot.data.items import Problem
     from likelyshot.own_data.answers import Tally
     from likelyshot.own_data.demo import Demo
@@ -267,9 +267,8 @@ def _class_counts(tally: Tally) -> str:
 
 
 def _method_and_why(result: Classification) -> str:
-    from likelyshot.confidence.temperature import is_transductive
     from likelyshot.methods import METHODS
-    from likelyshot.methods.binding import titles
+    from likelyshot.methods.binding import is_transductive, titles
 
     name, count = result.method, len(result.items)
     together = is_transductive(METHODS[name])

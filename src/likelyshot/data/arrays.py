@@ -131,6 +131,45 @@ def check_range(low: int, high: int, classes: Sequence[str]) -> None:
         raise InputError(f"expected {expected}, but got {low} to {high}: name all classes, or none")
 
 
+def labelled_tensors(
+    vectors: Any, labels: Any, classes: Iterable[str] | None = None
+) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """Make tensors of vectors and labels of any kind: vectors (n, d), numbers of classes (n,), and their names.
+
+    >>> labelled_tensors([[0.0, 1.0], [2.0, 3.0]], ["dog", "cat"])[1:]
+    (tensor([1, 0]), ('cat', 'dog'))
+    """
+    tensor = float_tensor(vectors)
+    numbers, names = number_classes(labels, classes)
+    return tensor, torch.tensor(numbers, dtype=torch.int64, device=tensor.device), names
+
+
+def check_labelled(vectors: Tensor, labels: Tensor, classes: Sequence[str]) -> None:
+    """Raise InputError unless vectors (n, d) are finite and each has a label (n,) that is a position in `classes`."""
+    shape = tuple(vectors.shape)
+    if len(shape) != 2 or 0 in shape:
+        raise InputError(f"expected vectors of shape (n, d), none zero, but got {shape}: reshape them")
+    if vectors.dtype not in FLOATS or labels.dtype != torch.int64:
+        got = f"{vectors.dtype} and {labels.dtype}"
+        raise InputError(f"expected float vectors and int64 labels, but got {got}: use from_arrays")
+    if labels.shape != shape[:1]:
+        got = f"{shape[0]} rows and {' x '.join(map(str, labels.shape))} labels"
+        raise InputError(f"expected one label per row, but got {got}: is one of them a header?")
+    check_texts(classes, "class names")
+    check_range(int(labels.min()), int(labels.max()), classes)
+    bad = (~torch.isfinite(vectors)).any(1).nonzero().flatten().tolist()
+    if bad:
+        where = f"row {bad[0]} (class {classes[int(labels[bad[0]])]!r})"
+        got = f"NaN or infinity in {where}, {len(bad)} of {len(vectors)} rows in all"
+        raise InputError(f"expected finite numbers, but got {got}: drop these rows")
+
+
+def check_texts(texts: Iterable[Any], what: str) -> None:
+    """Raise InputError unless all are texts that a file can hold."""
+    if not all(isinstance(text, str) and unicode(text) == text for text in texts):
+        raise InputError(f"expected text for {what}, but got something else: use str()")
+
+
 def unicode(text: str) -> str:
     """Drop halves of surrogate pairs, which no file could hold."""
     return text.encode("utf-8", "replace").decode()

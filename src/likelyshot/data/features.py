@@ -21,12 +21,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from likelyshot.data.arrays import (
-    FLOATS,
     OneSplit,
     Opened,
-    check_range,
+    check_labelled,
+    check_texts,
     float_tensor,
-    number_classes,
+    labelled_tensors,
     open_npy,
     open_npz,
     open_pickle,
@@ -87,29 +87,13 @@ class Features:
     paths: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        shape = tuple(self.vectors.shape)
-        if len(shape) != 2 or 0 in shape:
-            raise InputError(f"expected vectors of shape (n, d), none zero, but got {shape}: reshape them")
-        if self.vectors.dtype not in FLOATS or self.labels.dtype != torch.int64:
-            got = f"{self.vectors.dtype} and {self.labels.dtype}"
-            raise InputError(f"expected float vectors and int64 labels, but got {got}: use from_arrays")
-        if self.labels.shape != shape[:1]:
-            got = f"{shape[0]} rows and {' x '.join(map(str, self.labels.shape))} labels"
-            raise InputError(f"expected one label per row, but got {got}: is one of them a header?")
-        if self.paths is not None and len(self.paths) != shape[0]:
-            got = f"{shape[0]} rows and {len(self.paths)} paths"
+        check_labelled(self.vectors, self.labels, self.classes)
+        if self.paths is not None and len(self.paths) != len(self):
+            got = f"{len(self)} rows and {len(self.paths)} paths"
             raise InputError(f"expected one path per row, but got {got}: give as many, or none")
-        texts = [*self.classes, *self.source.keys(), *self.source.values()]
-        if not all(isinstance(text, str) and unicode(text) == text for text in texts):
-            raise InputError("expected text for class names and source, but got something else: use str()")
+        check_texts([*self.source.keys(), *self.source.values()], "source")
         if "classes" in self.source:
             raise InputError("expected facts of the source, but got 'classes': give the names as classes=")
-        check_range(int(self.labels.min()), int(self.labels.max()), self.classes)
-        bad = (~torch.isfinite(self.vectors)).any(1).nonzero().flatten().tolist()
-        if bad:
-            where = f"row {bad[0]} (class {self.classes[int(self.labels[bad[0]])]!r})"
-            got = f"NaN or infinity in {where}, {len(bad)} of {len(self)} rows in all"
-            raise InputError(f"expected finite numbers, but got {got}: drop these rows")
 
     @classmethod
     def from_arrays(
@@ -131,10 +115,7 @@ class Features:
             source: What is known of their origin.
             paths: The file of every image.
         """
-        tensor = float_tensor(vectors)
-        numbers, names = number_classes(labels, classes)
-        places = torch.tensor(numbers, dtype=torch.int64, device=tensor.device)
-        return cls(tensor, places, names, dict(source or {}), paths)
+        return cls(*labelled_tensors(vectors, labels, classes), dict(source or {}), paths)
 
     @classmethod
     def load(

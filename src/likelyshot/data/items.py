@@ -86,26 +86,6 @@ class PackedNames(Lazy[str]):
         return self.packed[start : self._ends[row]].tobytes().decode("utf-8", "surrogateescape")
 
 
-class Digests(Lazy[str]):
-    """SHA-256 digests in one array, each given as 64 hexadecimal digits.
-
-    Args:
-        packed: Their bytes, (n, 32) uint8.
-
-    >>> Digests(np.zeros((2, 32), np.uint8))[0][:8]
-    '00000000'
-    """
-
-    def __init__(self, packed: NDArray[np.uint8]) -> None:
-        self.packed = packed
-
-    def __len__(self) -> int:
-        return len(self.packed)
-
-    def _make(self, rows: range) -> list[str]:
-        return [self.packed[row].tobytes().hex() for row in rows]
-
-
 class Numbered(Lazy[Item]):
     """The items "row 1", "row 2", ..., each made when it is asked for.
 
@@ -176,17 +156,6 @@ class Chosen(Lazy[Item]):
             near = self._items[first : int(places[-1]) + 1]
             return [near[place - first] for place in places.tolist()]
         return [self._items[place] for place in places.tolist()]
-
-
-def names_and_texts(items: Sequence[Item], part: slice) -> tuple[list[str], list[str]]:
-    """Give the names of some items, and their texts if they have no files."""
-    names = getattr(items, "names", lambda part: None)(part)
-    if names is not None:  # quick: the files of items need not be looked for
-        return names, []
-    some = items[part]
-    return [item.name for item in some], [
-        item.text or "" for item in some if item.path is None and item.text is not None
-    ]
 
 
 def left_out(problems: Sequence[Problem]) -> str:

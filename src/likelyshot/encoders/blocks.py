@@ -25,7 +25,7 @@ from likelyshot.data.files import (
     write_container,
     write_document,
 )
-from likelyshot.data.items import Digests, Item, Problem
+from likelyshot.data.items import Item, Problem
 from likelyshot.data.shards import Shards, open_shard
 from likelyshot.encoders.embed import Embedded, RowStore, embed
 from likelyshot.encoders.pretrained import Embedder, open_encoder
@@ -69,8 +69,8 @@ class Whole(NamedTuple):
 
     def embedded(self) -> Embedded:
         """Give what `embed` gives."""
-        digests = Digests(self.tensors["digests"].numpy())
-        return Embedded(self.vectors, self.tensors["kept"].numpy(), self.problems, digests, 0)
+        kept, digests = self.tensors["kept"].numpy(), self.tensors["digests"].numpy()
+        return Embedded(self.vectors, kept, self.problems, digests, 0)
 
 
 def parts_folder(output: Path) -> Path:
@@ -127,7 +127,7 @@ def embed_blocks(
         tensors = {
             "vectors": torch.tensor(np.asarray(block.vectors[:])),  # arrays from a cluster cannot be written to
             "kept": torch.tensor(block.kept + span.start),
-            "digests": torch.tensor(block.digests.packed),
+            "digests": torch.tensor(block.digests),
             **more(span, block.kept),
         }
         problems = [(problem.name, problem.kind, problem.detail) for problem in block.problems]
@@ -157,12 +157,12 @@ def embed_on_cluster(items: Sequence[Item], encoder: Embedder, progress: Progres
         rows.write(done, np.asarray(found.vectors[:]))
         kept.append(found.kept + number * size)
         problems += found.problems
-        digests.append(found.digests.packed)
+        digests.append(found.digests)
         done += len(found.kept)
         encoded += found.encoded
         if progress is not None:
             progress(min(size, len(items) - number * size))
-    return Embedded(rows.first(done), np.concatenate(kept), problems, Digests(np.concatenate(digests)), encoded)
+    return Embedded(rows.first(done), np.concatenate(kept), problems, np.concatenate(digests), encoded)
 
 
 def _block_size(encoder: Embedder) -> int:

@@ -26,7 +26,7 @@ from platformdirs import user_cache_path
 
 from likelyshot.data.archives import Member, read_member
 from likelyshot.data.images import ImageError, read_bytes, read_image
-from likelyshot.data.items import Digests, Item, Problem
+from likelyshot.data.items import Item, Problem
 from likelyshot.data.shards import Scratch, Shards
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
@@ -159,7 +159,7 @@ class Embedded:
     vectors: NDArray[np.float32] | Shards  # (n, dim), in a temporary file if they are many
     kept: NDArray[np.int64]  # (n,) positions among the items, ascending
     problems: list[Problem]
-    digests: Digests  # SHA-256 of the content of each kept item
+    digests: NDArray[np.uint8]  # (n, 32) SHA-256 of the content of each kept item
     encoded: int  # contents that were not in the cache
 
 
@@ -244,7 +244,7 @@ def embed(
     lost = made.lost(failed) if failed else []
     problems = [Problem(items[place].name, error.kind, error.detail) for place, error in lost]
     kept = np.delete(np.arange(len(items)), [place for place, _ in lost])
-    return Embedded(made.in_order(kept), kept, problems, Digests(made.digests[kept]), encoded)
+    return Embedded(made.in_order(kept), kept, problems, made.digests[kept], encoded)
 
 
 class RowStore:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from likelyshot.confidence.expectation import Expectation, expectation_from
-from likelyshot.confidence.temperature import HeldOut, is_transductive
+from likelyshot.confidence.held_out import Expectation, HeldOut, expectation_from
 from likelyshot.labelling.journal import Guess, Measured
+from likelyshot.methods.binding import is_transductive
 from likelyshot.own_data.answers import Answers
 from likelyshot.own_data.model import Model, wants_rectified
 from likelyshot.own_data.scoring import passes

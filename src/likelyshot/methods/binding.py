@@ -44,6 +44,11 @@ def facts_of(method: Method) -> Facts:
     return next((facts for known, facts in FACTS.items() if known is function), Facts(name_of(method)))
 
 
+def is_transductive(method: Method) -> bool:
+    """Return whether the scores of a query may depend on the other queries; assumed of methods that are not ours."""
+    return facts_of(method).kind == "transductive"
+
+
 def variants() -> dict[str, tuple[str, Variant]]:
     """Give the rows that are methods with other parameters, by name: the method and what differs."""
     return {

@@ -15,9 +15,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from likelyshot.confidence.held_out import HeldOut, held_out, validation_temperature
 from likelyshot.confidence.novelty import learn_novelty
-from likelyshot.confidence.temperature import HeldOut, held_out, is_transductive, validation_temperature
-from likelyshot.data.arrays import float_tensor
+from likelyshot.data.arrays import check_labelled, float_tensor, labelled_tensors
 from likelyshot.data.features import Base, Features
 from likelyshot.data.files import read_container, read_tensors, write_container
 from likelyshot.errors import InputError
@@ -29,6 +29,7 @@ from likelyshot.methods.binding import (
     bind,
     check_params,
     facts_of,
+    is_transductive,
     needs,
     parameters,
     parameters_of,
@@ -76,7 +77,7 @@ class Model:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        Features(self.support, self.labels, self.classes, {})  # checks shapes, values and names
+        check_labelled(self.support, self.labels, self.classes)
         present = len(set(self.labels.tolist()))
         if len(self.classes) < 2 or present < len(self.classes):
             got = f"examples of {present} of {len(self.classes)} classes"
@@ -133,19 +134,20 @@ class Model:
             reject: Share of items of known classes that may be rejected as unknown.
             seed: Seed of the splits into examples that are held out and others.
         """
-        examples = Features.from_arrays(vectors, labels)
+        tensor, numbers, classes = labelled_tensors(vectors, labels)
+        check_labelled(tensor, numbers, classes)
         needed = statistics_of(TRANSDUCTIVE if method is None else _known(method))
         statistics = {key: getattr(base, STATISTICS[key].base, None) for key in BASE_STATISTICS if key in needed}
         model = cls(
-            support=examples.vectors.detach().cpu().float(),
-            labels=examples.labels.cpu(),
-            classes=examples.classes,
+            support=tensor.detach().cpu().float(),
+            labels=numbers.cpu(),
+            classes=classes,
             method=method,
             params=dict(params or {}),
             statistics={key: value for key, value in statistics.items() if value is not None},
             encoder=encoder,
             encoder_digest=encoder_digest,
-            rectified=bool(examples.vectors.amin() < 0) and wants_rectified(method) if rectify is None else rectify,
+            rectified=bool(tensor.amin() < 0) and wants_rectified(method) if rectify is None else rectify,
             reject=reject,
             seed=seed,
         )

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likelyshot.data.files import output_folder, write_whole
-from likelyshot.data.items import Item, Lazy, Listed, PackedNames, Problem, names_and_texts
+from likelyshot.data.items import Item, Lazy, Listed, PackedNames, Problem
 from likelyshot.encoders.blocks import embed_blocks, items_of, read_blocks
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.own_data.model import Model
-from likelyshot.own_data.piles import Pile
+from likelyshot.own_data.piles import Pile, names_and_texts
 from likelyshot.own_data.pipeline import Classification, Fitted, Say, open_for, predict
 from likelyshot.own_data.rows import VECTORS, CachePlace, Stage, begin, pile_digest
 from likelyshot.workers import Part

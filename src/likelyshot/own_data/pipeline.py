@@ -15,9 +15,9 @@ import numpy as np
 from torch import Tensor
 
 from likelyshot import __version__
-from likelyshot.confidence.expectation import Expectation, expectation_from
+from likelyshot.confidence.held_out import Expectation, expectation_from
 from likelyshot.data.features import Base, Features
-from likelyshot.data.items import Item, Problem, names_and_texts
+from likelyshot.data.items import Item, Problem
 from likelyshot.data.shards import Shards
 from likelyshot.encoders.pretrained import Embedder, open_encoder
 from likelyshot.errors import InputError
@@ -27,7 +27,7 @@ from likelyshot.own_data.answers import Answers, Judge, Judged, Tally, is_folder
 from likelyshot.own_data.folders import sort_into
 from likelyshot.own_data.gallery import MOST, PER_CLASS, write_gallery
 from likelyshot.own_data.model import TRANSDUCTIVE_FROM, Model, wants_rectified
-from likelyshot.own_data.piles import Pile, only_in_pile, read_labelled, read_pile
+from likelyshot.own_data.piles import Pile, names_and_texts, only_in_pile, read_labelled, read_pile
 from likelyshot.own_data.rows import (
     CachePlace,
     Near,
@@ -383,7 +383,7 @@ class Classification:
         for tensor in (model.support, model.labels, *(model.statistics[key] for key in sorted(model.statistics))):
             sha.update(tensor.contiguous().numpy().tobytes())
         if digests is not None:
-            sha.update(digests.packed.data)
+            sha.update(np.ascontiguousarray(digests).data)
         sha.update(self.rows.largest.data)
         return sha.hexdigest()
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from likelyshot.data.archives import Member
 from likelyshot.data.datasets.sources import stamp_of
-from likelyshot.data.items import Chosen, Digests, Item, Problem
+from likelyshot.data.items import Chosen, Item, Problem
 from likelyshot.data.shards import Shards
 from likelyshot.encoders.blocks import embed_blocks, embed_on_cluster, read_blocks
 from likelyshot.encoders.embed import Cache, embed
@@ -63,7 +63,7 @@ class Rows:
     vectors: Vectors  # (n, d)
     usable: NDArray[np.bool_] | None  # (n,), None if all are
     problems: list[Problem]  # everything that was left out, from reading on
-    digests: Digests | None  # of the contents of the items; None for vectors that were given
+    digests: NDArray[np.uint8] | None  # (n, 32) of the contents of the items; None for vectors that were given
     negative: bool  # whether any usable vector has a negative number
     largest: NDArray[np.floating[Any]]  # (n,) the largest number of each vector
 
@@ -96,7 +96,7 @@ def gather(
     (['a'], [Problem(name='b', kind='all zeros', detail='a vector without direction')])
     """
     items, vectors, problems = pile.items, pile.vectors, list(pile.problems)
-    digests: Digests | None = None
+    digests: NDArray[np.uint8] | None = None
     if vectors is None:
         if encoder is None:
             raise InputError(f"expected an encoder for {what}, but got none: name one (--encoder NAME)")
@@ -121,7 +121,7 @@ def gather(
     usable = None if checked.usable.all() else checked.usable
     if usable is not None:
         places = np.flatnonzero(usable)
-        digests = None if digests is None else Digests(digests.packed[places])
+        digests = None if digests is None else digests[places]
         items = Chosen(items, places)
     return Rows(items, vectors, usable, problems, digests, checked.negative, checked.largest)
 
@@ -263,12 +263,11 @@ def as_tensor(block: NDArray[Any], rectified: bool = False) -> Tensor:
 def repeated(few: Rows, many: Rows) -> list[tuple[str, str]]:
     """Find what is in both, as pairs of names: by content where both were embedded, else by equal vectors."""
     if few.digests is not None and many.digests is not None:
-        known = set(few.digests)
-        among = [row for row, digest in enumerate(many.digests) if digest in known]
-        return in_both(
-            zip((item.name for item in few.items), few.digests, strict=True),
-            ((many.items[row].name, many.digests[row]) for row in among),
-        )
+        first: dict[bytes, int] = {}
+        for row, digest in enumerate(few.digests):
+            first.setdefault(digest.tobytes(), row)
+        same = ((first.get(digest.tobytes()), row) for row, digest in enumerate(many.digests))
+        return [(few.items[known].name, many.items[row].name) for known, row in same if known is not None]
     same_names = []
     alike = np.isin(many.largest[many.places], few.largest[few.places])  # equal vectors have equal maxima
     for row in np.flatnonzero(alike).tolist():
@@ -276,18 +275,6 @@ def repeated(few: Rows, many: Rows) -> list[tuple[str, str]]:
         if same.any():
             same_names.append((few.items[int(same.argmax())].name, many.items[row].name))
     return same_names
-
-
-def in_both(support: Iterable[tuple[str, str]], query: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Find what is in both, by pairs of name and content digest: the first such support name for every query name.
-
-    >>> in_both([("a.jpg", "c0ffee"), ("b.jpg", "dec0de")], [("new/1.jpg", "dec0de"), ("new/2.jpg", "facade")])
-    [('b.jpg', 'new/1.jpg')]
-    """
-    first: dict[str, str] = {}
-    for name, digest in support:
-        first.setdefault(digest, name)
-    return [(first[digest], name) for name, digest in query if digest in first]
 
 
 class Near(NamedTuple):
@@ -316,7 +303,7 @@ def near_duplicates(pile: Rows, labelled: Rows | None, encoder: str) -> list[Nea
     near: dict[int, Near] = {}
     if labelled is not None and labelled.digests is not None:
         for row, other, cosine in _alike(vectors, _directions(labelled), least):
-            if pile.digests[row] != labelled.digests[other]:  # those that are equal are told apart from these
+            if (pile.digests[row] != labelled.digests[other]).any():  # those that are equal are told apart from these
                 near[row] = Near(pile.items[row].name, labelled.items[other].name, cosine, True)
     for row, other, cosine in _alike(vectors, vectors, least, earlier=True):
         near.setdefault(row, Near(pile.items[row].name, pile.items[other].name, cosine, False))

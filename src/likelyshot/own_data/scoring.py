@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likelyshot.confidence.temperature import is_transductive
 from likelyshot.errors import InputError
 from likelyshot.functional.checks import check_non_negative
 from likelyshot.functional.scores import (
@@ -23,7 +22,7 @@ from likelyshot.functional.scores import (
 )
 from likelyshot.machine import Progress
 from likelyshot.methods import METHODS, Method
-from likelyshot.methods.binding import function_of, name_of, parameters_of
+from likelyshot.methods.binding import function_of, is_transductive, name_of, parameters_of
 from likelyshot.methods.likelihood_mixture import Mixture, fit_mixture, likelihood_mixture
 from likelyshot.methods.mll_transductive import check_parameters, class_sums, moved
 from likelyshot.own_data.rows import Vectors, as_tensor, block_rows, map_rows

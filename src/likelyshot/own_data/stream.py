@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 
-from likelyshot.confidence.temperature import is_transductive
 from likelyshot.data.items import Item
 from likelyshot.encoders.embed import Cache, default_cache
 from likelyshot.encoders.pretrained import Embedder
 from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
+from likelyshot.methods.binding import is_transductive
 from likelyshot.own_data.answers import encodable, json_lines
 from likelyshot.own_data.model import STAND_IN, TRANSDUCTIVE, Model
 from likelyshot.own_data.piles import Pile

@@ -9,7 +9,7 @@ from PIL import Image
 
 from likelyshot.data.packaged import LITE0
 from likelyshot.encoders.networks.efficientnet_lite import fold
-from likelyshot.encoders.pretrained import efficientnet_lite0, open_encoder
+from likelyshot.encoders.pretrained import central_square, open_encoder
 from likelyshot.encoders.pretrained.onnx_graph import read_network
 from likelyshot.errors import InputError
 
@@ -58,14 +58,14 @@ def test_without_onnx_runtime_torch_gives_the_same(encoder, pictures, monkeypatc
 def test_preparation_is_the_centre_scaled_once():
     square = np.zeros((256, 256, 3), np.uint8)
     square[16:240, 16:240] = np.random.default_rng(0).integers(0, 256, (224, 224, 3))
-    assert np.array_equal(efficientnet_lite0.prepare(Image.fromarray(square)), square[16:240, 16:240])
+    assert np.array_equal(central_square(Image.fromarray(square)), square[16:240, 16:240])
     wide = np.full((256, 512, 3), 255, np.uint8)
     wide[:, 128:384] = square
-    assert np.array_equal(efficientnet_lite0.prepare(Image.fromarray(wide)), square[16:240, 16:240])
-    assert efficientnet_lite0.prepare(Image.new("RGB", (1, 1), "red")).shape == (224, 224, 3)
+    assert np.array_equal(central_square(Image.fromarray(wide)), square[16:240, 16:240])
+    assert central_square(Image.new("RGB", (1, 1), "red")).shape == (224, 224, 3)
     ramp = Image.linear_gradient("L").convert("RGB").resize((600, 400))
     twice = ramp.resize((384, 256), Image.Resampling.BICUBIC).crop((80, 16, 304, 240))
-    assert np.abs(efficientnet_lite0.prepare(ramp).astype(int) - np.asarray(twice, int)).max() <= 1
+    assert np.abs(central_square(ramp).astype(int) - np.asarray(twice, int)).max() <= 1
 
 
 def test_pixels_are_normalised_as_in_training(encoder):

