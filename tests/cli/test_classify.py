@@ -90,7 +90,8 @@ def test_classify_images(run, place):
     assert "Copies: 24 images by class in sorted." in lines
     assert "Links: 24 images by class in linked." in lines
     assert "Gallery: gallery.html; open it in a browser." in lines
-    assert "Next: check the rejected and the least certain answers." in lines
+    again = "classify again with --support labelled corrections.csv"
+    assert f"Next: correct what is wrong in the gallery, save it, and {again}" in lines
     assert lines[-1].endswith("likelyshot fit --support labelled -o model.safetensors")
     assert "2 problems; everything else was processed:" in lines
     assert "  1 x empty file: 'pile/empty.jpg'" in lines

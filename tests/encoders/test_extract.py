@@ -313,5 +313,14 @@ def test_a_folder_without_class_folders_is_one_class(images, tmp_path):
     assert features.classes == ("owl",)
     assert list(features.paths) == ["owl/0.png", "owl/1.png", "owl/2.png"]
     (images / "stray.png").write_bytes((images / "owl" / "0.png").read_bytes())
-    with pytest.raises(InputError, match="1 outside"):  # a mixture is a mistake
+    with pytest.raises(InputError, match="1 outside"):  # most are in class folders: a mistake
         extract(images, tmp_path / "f.safetensors", encoder=path)
+
+
+def test_a_pile_may_have_some_of_its_images_in_folders(images, tmp_path):
+    path = trained(tmp_path, "conv4", {"widths": [4, 4, 4, 8]}, {"size": 16})[1]
+    (images / "owl" / "2024").mkdir()
+    (images / "owl" / "0.png").rename(images / "owl" / "2024" / "0.png")
+    features = extract(images / "owl", tmp_path / "f.safetensors", encoder=path).features
+    assert features.classes == ("owl",)
+    assert list(features.paths) == ["owl/1.png", "owl/2.png", "owl/2024/0.png"]

@@ -582,3 +582,37 @@ def test_patterns_that_fit_nothing_or_too_much_are_refused(tmp_path):
     zipfile.ZipFile(tmp_path / "b.zip", "w").close()
     with pytest.raises(InputError, match=r"labelled examples, but got 'b.zip': unpack it"):
         read_labelled(tmp_path / "b.zip")
+
+
+def test_labelled_examples_come_from_several_places(tmp_path, monkeypatch):
+    for name in ("few/cat/1.png", "few/dog/2.png", "pile/3.png", "pile/4.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "downloads").mkdir()
+    corrections = tmp_path / "downloads" / "corrections.csv"  # as the gallery saves it, wherever the browser puts it
+    corrections.write_text("path,label,predicted\npile/3.png,owl,cat\nfew/dog/2.png,cat,dog\n")
+    pile = read_labelled(["few", corrections])
+    assert [(item.name, item.label) for item in pile.items] == [
+        ("few/cat/1.png", "cat"),
+        ("pile/3.png", "owl"),
+        ("few/dog/2.png", "cat"),  # the later label
+    ]
+    (tmp_path / "texts.csv").write_text("text,label\na,cat\nb,dog\n")
+    with pytest.raises(InputError, match=r"few has images and texts.csv texts: give them apart"):
+        read_labelled(["few", "texts.csv"])
+    with pytest.raises(InputError, match="got none"):
+        read_labelled([])
+    corrections.write_text("path,label,predicted\npile/3.png,owl,cat\n")
+    with pytest.raises(InputError, match=r"two classes or more in .*corrections.csv, but found only 'owl'"):
+        read_labelled(corrections)
+
+
+def test_labelled_vectors_of_several_files(tmp_path):
+    for name, dim in (("a", 3), ("b", 3), ("c", 4)):
+        np.savez(tmp_path / f"{name}.npz", features=np.ones((2, dim)), labels=np.array([f"{name}0", f"{name}1"]))
+    pile = read_labelled([tmp_path / "a.npz", tmp_path / "b.npz"])
+    assert [item.label for item in pile.items] == ["a0", "a1", "b0", "b1"]
+    assert pile.vectors.shape == (4, 3)
+    with pytest.raises(InputError, match="got 3 and 4 numbers"):
+        read_labelled([tmp_path / "a.npz", tmp_path / "c.npz"])

@@ -78,6 +78,8 @@ app = typer.Typer(
 
 #: Options that take several values, as in `--method mll cosine`, or repeated.
 SEVERAL = ("--method", "-m", "--shots", "--param", "-p", "--grid", "--set", "--export")
+#: Options whose values are paths, and the commands that have no other paths to confuse them with.
+PATHS, ALONE = ("--support", "-s"), ("classify", "fit")
 #: What may follow --ray.
 ADDRESS = re.compile(r"auto|local|(ray://)?[^/\s=]+:\d+")
 
@@ -98,19 +100,22 @@ def main() -> None:
 
 
 def spread(arguments: Sequence[str]) -> list[str]:
-    """Repeat the flag before every further value of an option that takes several; a path ends them.
+    """Repeat the flag before every further value of an option that takes several; a path ends them, unless it is one.
 
     >>> spread(["evaluate", "F", "--method", "mll", "cosine", "--shots", "1", "5", "--json"])
     ['evaluate', 'F', '--method', 'mll', '--method', 'cosine', '--shots', '1', '--shots', '5', '--json']
+    >>> spread(["classify", "-s", "labelled/", "corrections.csv", "-q", "pile/"])
+    ['classify', '-s', 'labelled/', '-s', 'corrections.csv', '-q', 'pile/']
     >>> spread([])
     []
     """
     spread_out: list[str] = []
     option, given = "", False
+    several = (*SEVERAL, *PATHS) if arguments and arguments[0] in ALONE else SEVERAL
     for argument in _with_address(arguments):
         if argument.startswith("-") and not argument[1:].isdigit():
-            option, given = (argument, False) if argument in SEVERAL else ("", False)
-        elif option and given and not _is_path(argument):
+            option, given = (argument, False) if argument in several else ("", False)
+        elif option and given and (option in PATHS or not _is_path(argument)):
             spread_out.append(option)
         elif option and given:
             option = ""

@@ -17,7 +17,6 @@ from likelyshot.cli.own_data import (
     GalleryOption,
     LabelColumnOption,
     LinkOption,
-    MaybeSupportOption,
     OneMethodOption,
     OwnDeviceOption,
     OwnParamOption,
@@ -26,6 +25,7 @@ from likelyshot.cli.own_data import (
     PathColumnOption,
     PerClassOption,
     RejectOption,
+    SupportsOption,
     TextColumnOption,
 )
 from likelyshot.cli.shared import JsonOption, PartOption, RayOption, on_cluster, part_of, print_json, running
@@ -33,7 +33,7 @@ from likelyshot.errors import InputError
 
 
 def classify(
-    support: MaybeSupportOption = None,
+    support: SupportsOption = None,
     query: Annotated[
         Path | None,
         typer.Option(
@@ -92,6 +92,8 @@ def classify(
 
         likelyshot classify --support labelled/ --query pile/ -o predictions.csv --gallery gallery.html
 
+        likelyshot classify --support labelled/ corrections.csv --query pile/
+
         likelyshot classify -s labelled.csv -q texts.csv -o answers.jsonl --reject 0.1
 
         likelyshot classify -s few.npz -q million.npy -o answers.parquet
@@ -108,12 +110,12 @@ def classify(
         chosen = own_data.method_and_params(method, param)
         drawn = None
         if demo:
-            if support is not None or query is not None:
+            if support or query is not None:
                 raise InputError("expected --demo alone, or --support and --query for your own data: leave one out")
             drawn = own_data.begin_demo(screen, demo_folder)
-            support, query = drawn.labelled, drawn.pile
+            support, query = [drawn.labelled], drawn.pile
             output, gallery = output or demo_folder / "predictions.csv", gallery or demo_folder / "gallery.html"
-        if support is None or query is None:
+        if not support or query is None:
             raise InputError(
                 "expected labelled examples and a pile: give --support FOLDER and --query FOLDER, or try --demo"
             )
@@ -145,9 +147,9 @@ def classify(
         tally = Tally(result.model.classes)
         result.save(output, all_probabilities=all_probabilities, part=mine, tally=tally)
         own_data.show_near_duplicates(screen, result)
-        extras, failed = own_data.write_extras(result, gallery, copy_to, link_to, gallery_per_class)
+        extras, failed = own_data.write_extras(result, gallery, copy_to, link_to, gallery_per_class, drawn)
     own_data.show_problems(screen, [*result.problems, *failed])
-    own_data.show_summary(screen, result, tally, output, extras, support, part=mine)
+    own_data.show_summary(screen, result, tally, output, extras, support, mine)
     if drawn is not None:
         own_data.end_demo(screen, drawn, result)
     if as_json:

@@ -32,7 +32,9 @@ SUPPORT = (
     "Labelled examples: a folder with one sub-folder per class, a table (CSV, TSV, Parquet, JSONL) with labels and "
     "paths, texts or embeddings, or a features file with labels."
 )
-SupportOption = Annotated[Path, typer.Option("--support", "-s", help=SUPPORT, show_default=False)]
+SEVERAL = f"{SUPPORT} Several are put together; of an image in two of them, the later label counts."
+SupportOption = Annotated[list[Path], typer.Option("--support", "-s", help=SEVERAL, show_default=False)]
+SupportsOption = Annotated[list[Path] | None, typer.Option("--support", "-s", help=SEVERAL, show_default=False)]
 MaybeSupportOption = Annotated[Path | None, typer.Option("--support", "-s", help=SUPPORT, show_default=False)]
 LabelColumnOption = Annotated[
     str | None, typer.Option(help="Column of a table with the labels. Default: label, class, ...", show_default=False)
@@ -187,7 +189,12 @@ def embed_own_part(
 
 
 def write_extras(
-    result: Classification, gallery: Path | None, copy_to: Path | None, link_to: Path | None, per_class: int
+    result: Classification,
+    gallery: Path | None,
+    copy_to: Path | None,
+    link_to: Path | None,
+    per_class: int,
+    drawn: Demo | None = None,
 ) -> tuple[dict[str, str], list[Problem]]:
     """Sort the images and write the page, if that was asked for; return what was done, and what could not be sorted."""
     problems: list[Problem] = []
@@ -198,7 +205,8 @@ def write_extras(
             problems += failed
             done["Links" if link else "Copies"] = f"{count:,} images by class in {folder}."
     if gallery is not None:
-        result.gallery(gallery, per_class=per_class, command=shlex.join(["likelyshot", *sys.argv[1:]]))
+        command = ["likelyshot", *sys.argv[1:]] if drawn is None else demo_command(drawn)
+        result.gallery(gallery, per_class=per_class, command=shlex.join(command))
         done["Gallery"] = f"{gallery}; open it in a browser."
     return done, problems
 
@@ -209,7 +217,7 @@ def show_summary(
     tally: Tally,
     output: Path | None,
     extras: dict[str, str],
-    support: Path | None = None,
+    support: Sequence[Path] = (),
     part: Part | None = None,
 ) -> None:
     """Print what came out, by which method, how good it is, where it is, and what to do next.
@@ -290,17 +298,21 @@ def _expected(expectation: Expectation) -> str:
     )
 
 
-def _next(result: Classification, extras: dict[str, str], support: Path | None) -> dict[str, str]:
+def _next(result: Classification, extras: dict[str, str], support: Sequence[Path]) -> dict[str, str]:
     """Say what helps most now, and what the next pile needs."""
+    given = [str(place) for place in support]
     done = {"Next": "check the rejected and the least certain answers."}
-    if "Gallery" not in extras and len(result.items) > 1 and support is not None:
+    if "Gallery" in extras and support and any(item.path and item.text is None for item in result.items[:1]):
+        again = shlex.join(["--support", *given, "corrections.csv"])
+        done = {"Next": f"correct what is wrong in the gallery, save it, and classify again with {again}"}
+    elif "Gallery" not in extras and len(result.items) > 1 and support:
         again = shlex.join(["likelyshot", *sys.argv[1:], "--gallery", "gallery.html"])
         done = {"Next": f"look through the answers with {again}"}
-    if support is None:
+    if not support:
         return done
     if result.expectation.examples and result.expectation.accuracy < ENOUGH:
-        return {**done, "Better": f"label more examples of the classes that are confused, in {support}."}
-    fit = ["likelyshot", "fit", "--support", str(support), *_asked(sys.argv), "-o", "model.safetensors"]
+        return {**done, "Better": f"label more examples of the classes that are confused, in {given[0]}."}
+    fit = ["likelyshot", "fit", "--support", *given, *_asked(sys.argv), "-o", "model.safetensors"]
     return {**done, "Later": f"classify more without the labelled examples: {shlex.join(fit)}"}
 
 
@@ -328,9 +340,13 @@ def begin_demo(screen: Console, folder: Path) -> Demo:
     labelled, pile = (sum(1 for path in place.rglob("*.jpg")) for place in (drawn.labelled, drawn.pile))
     first = f"{labelled} with labels are in {drawn.labelled}, a folder for each of {len(SYMBOLS)} classes"
     show(screen, f"Step 1 of 3: draw. {first}; {pile} without are in {drawn.pile}, some of no class at all.", "bold")
-    command = ["likelyshot", "classify", "--support", str(drawn.labelled), "--query", str(drawn.pile)]
-    show(screen, f"Step 2 of 3: classify them, as this command does: {shlex.join(command)}", "bold")
+    show(screen, f"Step 2 of 3: classify them, as this command does: {shlex.join(demo_command(drawn))}", "bold")
     return drawn
+
+
+def demo_command(drawn: Demo) -> list[str]:
+    """Give the command that classifies what the demonstration drew."""
+    return ["likelyshot", "classify", "--support", str(drawn.labelled), "--query", str(drawn.pile)]
 
 
 def end_demo(screen: Console, drawn: Demo, result: Classification) -> None:

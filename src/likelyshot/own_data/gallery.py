@@ -29,6 +29,7 @@ UNSURE, DOUBTFUL = 24, 0.9  # how many of the least certain answers come first, 
 EXAMPLES = 8  # labelled examples at the head of a class
 LEAST = 0.005  # smaller probabilities are not worth a word
 TEXT = 400  # characters of a text that are shown
+SUPPORT = ("--support", "-s")
 
 
 class Picture(NamedTuple):
@@ -66,6 +67,7 @@ def write_gallery(
     labelled: Sequence[Item] = (),
     per_class: int = PER_CLASS,
     command: str = "",
+    head: Sequence[str] = (),
     notes: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Path:
@@ -82,11 +84,19 @@ def write_gallery(
         labelled: The labelled examples, a few of which are shown at the head of their class.
         per_class: How many items are shown of a class. More than 60 make a larger page, of up to 10,000 items.
         command: The command line, for the end of the page.
-        notes: Sentences for the top of the page.
+        head: Sentences for the top of the page.
+        notes: Further sentences, which the reader can unfold.
         progress: Called after each picture.
     """
     page = gallery_html(
-        items, answers, labelled=labelled, per_class=per_class, command=command, notes=notes, progress=progress
+        items,
+        answers,
+        labelled=labelled,
+        per_class=per_class,
+        command=command,
+        head=head,
+        notes=notes,
+        progress=progress,
     )
     return write_whole(path, page)
 
@@ -98,6 +108,7 @@ def gallery_html(
     labelled: Sequence[Item] = (),
     per_class: int | None = None,
     command: str = "",
+    head: Sequence[str] = (),
     notes: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> str:
@@ -124,8 +135,10 @@ def gallery_html(
         "gallery",
         scripts=["corrections.js", "gallery.js"],
         label_command=label_command(command),
+        again_command=again_command(command),
         title="Gallery of predictions",
-        summary=[_summary(answers, groups), *notes],
+        summary=[_summary(answers, groups), *head],
+        notes=notes,
         settings={},
         command=command,
         shares=[
@@ -151,16 +164,37 @@ def label_command(command: str) -> str:
     >>> label_command("")
     'likelyshot label PILE --support LABELLED'
     """
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        words = []
-    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    given = {word: value for word, value in pairwise(words) if word in ("--support", "-s", "--query", "-q")}
-    support, query = (given.get(long, given.get(short)) for long, short in (("--support", "-s"), ("--query", "-q")))
+    words = _words(command)
+    given = {word: value for word, value in pairwise(words) if word in (*SUPPORT, "--query", "-q")}
+    support, query = (given.get(long, given.get(short)) for long, short in (SUPPORT, ("--query", "-q")))
     if query is None:
         return "likelyshot label PILE --support LABELLED"
     return shlex.join(["likelyshot", "label", query, *(["--support", support] if support else [])])
+
+
+def again_command(command: str) -> str:
+    """Give the command that classifies again with the corrections among the labelled examples.
+
+    >>> again_command("likelyshot classify --support few/ -q 'my pile/' -o out.csv")
+    "likelyshot classify --support few/ corrections.csv -q 'my pile/' -o out.csv"
+    >>> again_command("likelyshot predict model.safetensors pile/")
+    'likelyshot classify --support LABELLED corrections.csv --query PILE'
+    """
+    words = _words(command)
+    places = [place for place, word in enumerate(words) if word in SUPPORT]
+    if not places:
+        return "likelyshot classify --support LABELLED corrections.csv --query PILE"
+    end = next((at for at in range(places[-1] + 1, len(words)) if words[at].startswith("-")), len(words))
+    added = [] if "corrections.csv" in words[:end] else ["corrections.csv"]
+    return shlex.join([*words[:end], *added, *words[end:]])
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []
+    return [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
 
 
 def _groups(answers: Answers, order: Sequence[int], per_class: int) -> list[_Group]:
@@ -228,7 +262,9 @@ def _shown(group: _Group, answers: Answers, shares: NDArray[np.float64], cards: 
     found = {
         "kind": group.kind,
         "shown": shown,
-        "cards": [(cards[row], _certainty(group.kind, answers, row)) for row in group.rows],
+        "cards": [
+            (cards[row], _certainty(group.kind, answers, row), answers.classes[answers.best[row]]) for row in group.rows
+        ],
     }
     if group.kind == "rejected":
         facts = f"{_count(group.total, 'item')} that look like none of the classes, the strangest first"

@@ -36,6 +36,7 @@ from likelyshot.own_data.rows import (
     begin,
     block_count,
     block_rows,
+    describe_near,
     gather,
     map_rows,
     near_duplicates,
@@ -83,7 +84,11 @@ class FitSettings(TypedDict, total=False):
 
 
 def classify(
-    support: str | Path, query: str | Path | Pile, *, keep: Path | None = None, **settings: Unpack[FitSettings]
+    support: str | Path | Sequence[str | Path],
+    query: str | Path | Pile,
+    *,
+    keep: Path | None = None,
+    **settings: Unpack[FitSettings],
 ) -> Classification:
     """Classify a pile by a few labelled examples: `fit` on the examples, then `predict` the pile.
 
@@ -91,7 +96,8 @@ def classify(
 
     Args:
         support: Labelled examples: a folder with one sub-folder per class, a table (CSV, TSV, Parquet, JSONL) with
-            labels and paths, texts or embeddings, or a features file with labels.
+            labels and paths, texts or embeddings, or a features file with labels. Or a list of such, of which a later
+            one corrects the labels of an earlier one.
         query: The pile: a folder (searched recursively), an image, a table or a features file.
         keep: As in `predict`.
         **settings: The keyword arguments of `fit`: label_column, path_column, text_column, encoder, method, params,
@@ -129,7 +135,7 @@ class Fitted:
 
 
 def fit(
-    support: str | Path,
+    support: str | Path | Sequence[str | Path],
     *,
     label_column: str | None = None,
     path_column: str | None = None,
@@ -154,7 +160,8 @@ def fit(
 
     Args:
         support: Labelled examples: a folder with one sub-folder per class, a table (CSV, TSV, Parquet, JSONL) with
-            labels and paths, texts or embeddings, or a features file with labels.
+            labels and paths, texts or embeddings, or a features file with labels. Or a list of such, of which a later
+            one corrects the labels of an earlier one.
         label_column: Column of a table that holds the labels. Default: the first of label, class, ... that there is.
         path_column: Column of a table that holds paths of images. Default: path, image, file or filename.
         text_column: Column of a table that holds texts. Default: text, sentence or title.
@@ -434,6 +441,7 @@ class Classification:
         """
         per_class = PER_CLASS if per_class is None else per_class
         progress = begin(self.stage, "thumbnails", min(len(self.items), MOST))
+        head = [*self.expectation.summary()[:1], *describe_near(self.near_duplicates)]
         notes = [*self.words, *(f"Left out: {line}" for line in summary(self.problems))]
         return write_gallery(
             path,
@@ -442,7 +450,8 @@ class Classification:
             labelled=() if self.labelled is None else self.labelled.items,
             per_class=per_class,
             command=command,
-            notes=notes,
+            head=head,
+            notes=[note for note in notes if note not in head],
             progress=progress,
         )
 

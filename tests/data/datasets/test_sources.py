@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from likelyshot.data.datasets.sources import Archive, Folder, open_source
-from likelyshot.data.images import ImageError
+from likelyshot.data.images import SUFFIXES, ImageError, read_image
 from likelyshot.errors import InputError
 
 
@@ -147,3 +147,12 @@ def test_links_that_lead_out_are_refused(tmp_path):
     (tmp_path / "data" / "owl" / "a.png").symlink_to(tmp_path / "outside.png")
     with pytest.raises(InputError, match=r"1 that cannot be followed \(link leaves the folder"):
         Folder(tmp_path / "data").names()
+
+
+def test_photographs_of_telephones_are_listed_and_unreadable_without_their_package(tmp_path):
+    (tmp_path / "a.png").write_bytes(png())
+    (tmp_path / "b.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    assert Folder(tmp_path).names() == ["a.png", "b.heic"]
+    if ".heic" not in SUFFIXES:
+        with pytest.raises(ImageError, match="HEIC image: pip install"):
+            read_image(Folder(tmp_path).read("b.heic"), "b.heic")

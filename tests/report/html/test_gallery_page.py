@@ -86,7 +86,7 @@ def test_a_card_enlarges_and_gives_its_path(open_page, page, width):
     assert large.locator("img").get_attribute("src") == card.locator("img").get_attribute("src")
     assert large.locator(".sure").text_content() == card.locator(".sure").text_content()
     tab.get_by_role("button", name="Copy the path").click()
-    tab.wait_for_function("document.querySelector('#large [role=status]').textContent !== ''")
+    large.locator("[role=status]:not(:empty)").wait_for()
     tab.keyboard.press("Escape")
     assert not large.is_visible()
 
@@ -111,13 +111,18 @@ def test_corrections_become_a_table_of_labelled_examples(open_page, page, tmp_pa
     fields.nth(2).fill("cat")
     fields.nth(2).fill("")
     fields.nth(2).blur()
-    button = tab.get_by_role("button", name="Save 2 corrections")
+    button = tab.get_by_role("button", name="Save corrections (2)")
     with tab.expect_download() as download:
         button.click()
     download.value.save_as(tmp_path / "corrections.csv")
     names = [tab.locator("#c0 .card:has(.right) .name").nth(place).get_attribute("title") for place in (0, 1)]
     with (tmp_path / "corrections.csv").open(newline="") as file:
-        assert list(csv.reader(file)) == [["path", "label"], [names[0], "owl, barn"], [names[1], "dog"]]
+        rows = list(csv.reader(file))
+    predicted = tab.locator("#c0 h2 bdi").inner_text()
+    assert rows[0] == ["path", "label", "predicted"]
+    assert rows[1:] == [[names[0], "owl, barn", predicted], [names[1], "dog", predicted]]
+    told = "likelyshot classify --support LABELLED corrections.csv --query PILE"
+    assert tab.locator("#told-command").inner_text().strip() == told
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (8, 8)).save(tmp_path / name)
@@ -126,6 +131,6 @@ def test_corrections_become_a_table_of_labelled_examples(open_page, page, tmp_pa
 
 def test_the_command_of_the_labelling_page_is_told(open_page, page):
     tab = open_page(page)
-    assert tab.locator("#label-command").is_hidden()
+    assert tab.locator("#told-command").is_hidden()
     tab.get_by_role("button", name="Correct these in the labelling page").click()
-    assert tab.locator("#label-command").inner_text().strip() == "likelyshot label PILE --support LABELLED"
+    assert tab.locator("#told-command").inner_text().strip() == "likelyshot label PILE --support LABELLED"

@@ -54,12 +54,12 @@ def open_images(
     `splits` says which classes belong to which part: the name of a packaged split ("cub"), a JSON file, or a folder
     of tables train.csv, val.csv and test.csv. Without it, the folders train, val and test do, if there are such.
     `skip_unreadable` leaves out images that cannot be read once their pixels are asked for; else they are errors. With
-    `flat`, images that are in no folder at all are one class, which has the name of what holds them.
+    `flat`, images of which most are in no folder are a pile: one class, which has the name of what holds them.
     """
     if flat and split is splits is None:
         source = open_source(path)
         names = source.names()
-        if names and not any("/" in name for name in names):
+        if 2 * sum("/" not in name for name in names) > len(names):
             labels = torch.zeros(len(names), dtype=torch.int64)
             return ImageSet(source, tuple(sorted(names)), labels, (Path(path).resolve().stem,), None, skip_unreadable)
     return open_splits(path, [split], splits=splits, skip_unreadable=skip_unreadable)[split]

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from likelyshot.data.images import MAX_BYTES, SUFFIXES, ImageError, find_images, read_bytes
+from likelyshot.data.images import MAX_BYTES, SUFFIXES, UNSUPPORTED, WITHOUT_HEIC, ImageError, find_images, read_bytes
 from likelyshot.errors import InputError, few
 
 
@@ -20,9 +20,10 @@ class Folder:
         self.path = path
 
     def names(self) -> list[str]:
-        """List the images, sorted, by their paths below the folder."""
+        """List the images, sorted, by their paths below the folder; those that need a package to be read too."""
         images, problems = find_images(self.path)
-        if wrong := [problem for problem in problems if problem.kind != "unsupported file"]:
+        images = sorted([*images, *(Path(problem.name) for problem in problems if problem.kind == WITHOUT_HEIC)])
+        if wrong := [problem for problem in problems if problem.kind not in (UNSUPPORTED, WITHOUT_HEIC)]:
             got = f"{len(wrong)} that cannot be followed ({wrong[0].kind}: {few(one.name for one in wrong)})"
             raise InputError(f"expected files and folders in {self.path}, but got {got}: put files there instead")
         return [image.relative_to(self.path).as_posix() for image in images]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from likelyshot.data.archives import ARCHIVES, list_archive
@@ -34,39 +35,72 @@ __all__ = ["Pile", "only_in_pile", "read_labelled", "read_pile"]
 
 
 def read_labelled(
-    path: str | Path,
+    path: str | Path | Sequence[str | Path],
     *,
     path_column: str | None = None,
     label_column: str | None = None,
     text_column: str | None = None,
     root: str | Path | None = None,
 ) -> Pile:
-    """Read labelled examples: a folder with one sub-folder per class, a table, or a file of features.
+    """Read labelled examples: a folder with one sub-folder per class, a table, or a file of features; or several.
 
     A table (CSV, TSV, Parquet or JSONL) has a column of labels and one of paths, of texts or of embeddings, found by
     their names unless they are given; or it names rows of features files, in the columns features_file and
     features_row. Paths count from the folder of the table, or from `root`, and must not leave both. Labels are kept to
-    the letter; classes that differ in case or Unicode form alone are reported.
+    the letter; classes that differ in case or Unicode form alone are reported. Of several, all are of one kind, and a
+    file that is in more than one has the label of the last.
     """
-    path = _existing(path)
-    if path.is_dir():
-        pile = _read_labelled_folder(path)
-    else:
-        pile = _read_file(path, Columns(path_column, label_column, text_column), root, labelled=True)
-    rows = [row for row, item in enumerate(pile.items) if item.label]
-    missing = [Problem(item.name, "no label") for item in pile.items if not item.label]
-    if missing:
-        vectors = None if pile.vectors is None else pile.vectors[rows]
-        items = [pile.items[row] for row in rows]
-        pile = replace(pile, items=items, vectors=vectors, problems=pile.problems + missing)
+    columns = Columns(path_column, label_column, text_column)
+    paths = [path] if isinstance(path, str | Path) else path
+    if not paths:
+        raise InputError("expected labelled examples, but got none: name a folder or a table")
+    pile = _joined([_labelled_rows(_existing(one), columns, root) for one in paths], paths)
     counts = Counter(item.label for item in pile.items)
     if len(counts) < 2:
         only = f"only {next(iter(counts))!r}" if counts else "none"
         raise InputError(
-            f"expected labelled examples of two classes or more in {path}, but found {only}"
+            f"expected labelled examples of two classes or more in {' and '.join(map(str, paths))}, but found {only}"
             f"{left_out(pile.problems)}: give a folder with one sub-folder per class, or a table with paths and labels"
         )
     return replace(pile, problems=pile.problems + _similar([str(label) for label in counts]))
+
+
+def _labelled_rows(path: Path, columns: Columns, root: str | Path | None) -> Pile:
+    """Read one folder or file of labelled examples, without rows that have no label."""
+    pile = _read_labelled_folder(path) if path.is_dir() else _read_file(path, columns, root, labelled=True)
+    rows = [row for row, item in enumerate(pile.items) if item.label]
+    missing = [Problem(item.name, "no label") for item in pile.items if not item.label]
+    return _only(replace(pile, problems=pile.problems + missing), rows) if missing else pile
+
+
+def _joined(piles: Sequence[Pile], paths: Sequence[str | Path]) -> Pile:
+    """Put labelled examples from several places together; a file has the label that comes last."""
+    if len(piles) == 1:
+        return piles[0]
+    kinds = [pile.kind for pile in piles]
+    if len(set(kinds)) > 1:
+        other = next(place for place, kind in enumerate(kinds) if kind != kinds[0])
+        got = f"{paths[0]} has {_plural(kinds[0])} and {paths[other]} {_plural(kinds[other])}"
+        raise InputError(f"expected labelled examples of one kind, but {got}: give them apart")
+    vectors = [np.asarray(pile.vectors) for pile in piles if pile.vectors is not None]
+    if len({rows.shape[1] for rows in vectors}) > 1:
+        got = " and ".join(f"{rows.shape[1]:,}" for rows in vectors)
+        raise InputError(f"expected vectors of one length, but got {got} numbers: use one encoder for all")
+    problems = [problem for pile in piles for problem in pile.problems]
+    items = [item for pile in piles for item in pile.items]
+    last = {os.path.realpath(item.path): row for row, item in enumerate(items) if item.path is not None}
+    whole = Pile(items, np.concatenate(vectors) if vectors else None, problems, kinds[0])
+    kept = [row for row, item in enumerate(items) if item.path is None or last[os.path.realpath(item.path)] == row]
+    return _only(whole, kept)
+
+
+def _only(pile: Pile, rows: Sequence[int]) -> Pile:
+    vectors = None if pile.vectors is None else pile.vectors[rows]
+    return replace(pile, items=[pile.items[row] for row in rows], vectors=vectors)
+
+
+def _plural(kind: str) -> str:
+    return {"image": "images", "text": "texts", "features": "vectors"}[kind]
 
 
 def read_pile(

@@ -1,8 +1,10 @@
 // Lets a reader name the right class of a picture, and save that as a table that `classify --support` reads.
-const corrections = new Map(); // path -> class
+const corrections = new Map(); // path -> the right class, and the one that was predicted
 const save = document.getElementById("save-corrections");
 const told = document.getElementById("corrections-told");
 const tools = document.getElementById("corrections");
+const command = document.querySelector("#told-command code");
+const { inPage, again } = command.dataset;
 
 for (const card of document.querySelectorAll(".cards:not(.labelled) > .card:has(img)")) {
   const name = card.querySelector(".name").title;
@@ -13,13 +15,13 @@ for (const card of document.querySelectorAll(".cards:not(.labelled) > .card:has(
   field.setAttribute("aria-label", `Right class of ${name}`);
   field.addEventListener("change", () => {
     const label = field.value.trim();
-    if (label) corrections.set(name, label);
+    if (label) corrections.set(name, [label, card.dataset.predicted]);
     else corrections.delete(name);
     for (const other of document.querySelectorAll(".right")) {
       if (other.closest(".card").querySelector(".name").title === name) other.value = label;
     }
     save.disabled = corrections.size === 0;
-    save.textContent = corrections.size ? `Save ${corrections.size} corrections` : "Save corrections";
+    save.textContent = corrections.size ? `Save corrections (${corrections.size})` : "Save corrections";
   });
   card.append(field);
 }
@@ -27,19 +29,22 @@ for (const card of document.querySelectorAll(".cards:not(.labelled) > .card:has(
 const cell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
 save.addEventListener("click", () => {
-  const lines = [...corrections].map(([path, label]) => {
+  const lines = [...corrections].map(([path, classes]) => {
     const safe = /^[=+\-@\t\r\n]/.test(path) ? `'${path}` : path; // as tables of answers write such names
-    return `${cell(safe)},${cell(label)}\n`;
+    return `${[safe, ...classes].map(cell).join(",")}\n`;
   });
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([`path,label\n${lines.join("")}`], { type: "text/csv" }));
+  link.href = URL.createObjectURL(new Blob([`path,label,predicted\n${lines.join("")}`], { type: "text/csv" }));
   link.download = "corrections.csv";
   link.click();
   URL.revokeObjectURL(link.href);
-  told.textContent = "Put corrections.csv into the folder where the command was run: likelyshot classify --support reads it there.";
+  told.textContent = "Give the saved table with the labelled examples, in the folder where you ran the command:";
+  command.textContent = again;
+  command.parentElement.hidden = false;
 });
 document.getElementById("correct").addEventListener("click", () => {
-  document.getElementById("label-command").hidden = false;
+  command.textContent = inPage;
+  command.parentElement.hidden = false;
   told.textContent = "Run this command to correct them in the labelling page:";
 });
 save.disabled = true;
