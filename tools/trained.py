@@ -1,22 +1,32 @@
 """Train the head of every method that has one on frozen CUB features, choose its rate, and print the tables.
 
-python tools/trained.py FEATURES FOLDER [--tasks 10000] [--rates 1 3] [--train-only] [--score-only]
+python tools/trained.py FEATURES FOLDER [--tasks 10000] [--rates 1 3] [--seeds 0 1 2] [--methods tpn sib]
+    [--train-only] [--score-only]
 
-Every run has a folder of its own, and every cell of the tables a file; a second call goes on. The epoch, the rate among
---rates times that of the recipe, and the parameters of methods without a head are chosen on the validation classes; the
-test classes are scored at the end.
+Every run has a folder of its own, and every cell of the tables a file; a second call goes on. The epoch and the rate,
+among --rates times that of the recipe, are chosen on the validation classes, the rate by the first of --seeds, and the
+others train at that rate. The test classes are scored at the end: every seed has its share of the tasks, one task in
+three of three seeds, so that the mean is over the seeds and over all tasks at the cost of one seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from likelyshot import Balanced, Dirichlet, Features, InputError, Result, evaluate, load_head, sample_tasks
+from likelyshot.data.results import mean_ci95
+from likelyshot.data.tasks import Tasks
 from likelyshot.evaluation.evaluate import describe
 from likelyshot.heads.starts import STARTS
+from likelyshot.methods import Method
 from likelyshot.methods.binding import bind, titles
 from likelyshot.training.recipes import load_recipe
 from likelyshot.training.run import train
@@ -25,134 +35,170 @@ SHOTS = (1, 5)
 ALPHA = 2.0
 #: Heads that look at all queries are also trained on imbalanced episodes.
 IMBALANCED = ("tpn", "sib")
-#: Methods without a head, and values to choose from on the validation classes; none: the defaults.
-PLAIN: dict[str, dict[str, tuple[float, ...]]] = {
-    "euclidean": {},
-    "mll": {},
-    "mll_transductive": {},
-    "ridge": {},
-    "svm": {},
-}
-VALIDATION_TASKS = 500
+#: Methods without a head, with their defaults.
+PLAIN = ("euclidean", "mll", "mll_transductive", "ridge", "svm")
+#: The one head that scores 20 tasks a second, and not hundreds, has fewer tasks.
+SLOW = {"meta_lstm": 10}
+VALIDATION_TASKS = 300
 
 
-def run_folder(folder: Path, name: str, shots: int, rate: float, alpha: float) -> Path:
+class Row(NamedTuple):
+    """A head, and the episodes that it is trained on."""
+
+    name: str
+    alpha: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """The name of its cells."""
+        return f"{self.name}_dirichlet" if self.alpha else self.name
+
+    @property
+    def title(self) -> str:
+        """The name of its row."""
+        return titles()[self.name] + (", imbalanced episodes" if self.alpha else "")
+
+
+def rows_of(names: Sequence[str]) -> list[Row]:
+    """Give the rows of heads."""
+    return [Row(name, alpha) for name in names for alpha in ((0.0, ALPHA) if name in IMBALANCED else (0.0,))]
+
+
+def run_folder(folder: Path, row: Row, shots: int, rate: float, seed: int) -> Path:
     """Name the folder of a run."""
-    return folder / "runs" / f"{name}_{shots}shot_rate{rate:g}{'_dirichlet' if alpha else ''}"
+    return folder / "runs" / f"{row.key}_{shots}shot_rate{rate:g}_seed{seed}"
 
 
-def train_all(features: Path, folder: Path, rates: list[float]) -> None:
-    """Train what is not there yet: first every head at the rate of its recipe, then at the others."""
-    plan = [
-        (name, shots, rate, alpha)
-        for rate in rates
-        for name in STARTS
-        for alpha in ((0.0, ALPHA) if name in IMBALANCED else (0.0,))
-        for shots in SHOTS
-    ]
-    for name, shots, rate, alpha in plan:
-        place = run_folder(folder, name, shots, rate, alpha)
-        if (place / "summary.json").exists():
-            continue
-        recipe = load_recipe(f"cub_frozen_{name}")
-        changes = [f"data.features={features}", f"run.output={place}", f"validate.tasks={VALIDATION_TASKS}"]
-        changes += [f"finetune.head_lr={recipe.finetune.head_lr * rate}", f"finetune.alpha={alpha}"]
-        changes += [f"finetune.shots={shots}", f"validate.shots={shots}", f"validate.alpha={alpha}"]
-        try:
-            train(load_recipe(f"cub_frozen_{name}", changes), resume=True)
-        except InputError as error:
-            print(f"{place.name}: {error}", flush=True)
-            continue
-        print(f"{place.name}: {100 * _validation(place):.2f} %", flush=True)
-        (place / "features.safetensors").unlink()  # the vectors are those of FEATURES
+def train_head(features: Path, place: Path, row: Row, shots: int, rate: float, seed: int) -> None:
+    """Train a head, unless it is there."""
+    if (place / "summary.json").exists():
+        return
+    recipe = load_recipe(f"cub_frozen_{row.name}")
+    tasks = VALIDATION_TASKS // SLOW.get(row.name, 1)
+    changes = [f"data.features={features}", f"run.output={place}", f"run.seed={seed}", f"validate.tasks={tasks}"]
+    changes += [f"finetune.head_lr={recipe.finetune.head_lr * rate}", f"finetune.alpha={row.alpha}"]
+    changes += [f"finetune.shots={shots}", f"validate.shots={shots}", f"validate.alpha={row.alpha}"]
+    try:
+        train(load_recipe(f"cub_frozen_{row.name}", changes), resume=True)
+    except InputError as error:
+        print(f"{place.name}: {error}", flush=True)
+        return
+    print(f"{place.name}: {100 * validation(place):.2f} %", flush=True)
+    (place / "features.safetensors").unlink()  # the vectors are those of FEATURES
 
 
-def _validation(place: Path) -> float:
+def validation(place: Path) -> float:
+    """Read the best validation accuracy of a run."""
     return float(json.loads((place / "summary.json").read_text())["stages"]["finetune"]["validation_accuracy"])
 
 
-def choose(features: Path, folder: Path, rates: list[float]) -> dict[tuple[str, int], tuple[str, Any]]:
-    """Choose by the validation classes, and print the table: by row and shots, the method and its parameters."""
-    chosen: dict[tuple[str, int], tuple[str, Any]] = {}
-    validation = Features.load(features, split="val")
-    print("| row | " + " | ".join(f"{shots}-shot" for shots in SHOTS) + " |")
-    print("|---" * (1 + len(SHOTS)) + "|")
-    for name, grid in PLAIN.items():
+def best_rate(folder: Path, row: Row, shots: int, rates: Sequence[float], seed: int) -> float | None:
+    """Choose the rate by the validation accuracy of a seed; None before the first run is done."""
+    done = [rate for rate in rates if (run_folder(folder, row, shots, rate, seed) / "summary.json").exists()]
+    return max(done, key=lambda rate: validation(run_folder(folder, row, shots, rate, seed)), default=None)
+
+
+def train_all(features: Path, folder: Path, rows: Sequence[Row], rates: Sequence[float], seeds: Sequence[int]) -> None:
+    """Train what is not there yet: the first seed at every rate, then the others at the best."""
+    for rate in rates:
+        for row in rows:
+            for shots in SHOTS:
+                train_head(features, run_folder(folder, row, shots, rate, seeds[0]), row, shots, rate, seeds[0])
+    for seed in seeds[1:]:
+        for row in rows:
+            for shots in SHOTS:
+                if (best := best_rate(folder, row, shots, rates, seeds[0])) is not None:
+                    train_head(features, run_folder(folder, row, shots, best, seed), row, shots, best, seed)
+
+
+def print_validation(folder: Path, rows: Sequence[Row], rates: Sequence[float], seeds: Sequence[int]) -> None:
+    """Print the validation accuracy of every rate of the first seed, and of the other seeds at the best rate."""
+    heads = [f"{shots}-shot, rate x {rate:g}" for shots in SHOTS for rate in rates]
+    print(f"| validation classes, seed {seeds[0]} | " + " | ".join(heads) + " |")
+    print("|---" * (1 + len(heads)) + "|")
+    for row in rows:
         cells = []
         for shots in SHOTS:
-            drawn = sample_tasks(validation.labels, n_tasks=VALIDATION_TASKS, shots=shots, query=Balanced(15), seed=0)
-            points = [{key: value} for key, values in grid.items() for value in values]
-            if not points:
-                chosen[name, shots] = (name, {})
-                cells.append("defaults")
-                continue
-            means = [evaluate(bind(name, point), validation, drawn).mean for point in points]
-            best = max(range(len(points)), key=means.__getitem__)
-            chosen[name, shots] = (name, points[best])
-            setting = ", ".join(f"{key} {value:g}" for key, value in points[best].items())
-            cells.append(f"{100 * means[best]:.2f}{f' ({setting})' if setting else ''}")
-        print(f"| {titles()[name]} | " + " | ".join(cells) + " |", flush=True)
-    for name in STARTS:
-        for alpha in (0.0, ALPHA) if name in IMBALANCED else (0.0,):
-            row = f"{name}_dirichlet" if alpha else name
-            cells = []
-            for shots in SHOTS:
-                places = [run_folder(folder, name, shots, rate, alpha) for rate in rates]
-                done = [place for place in places if (place / "summary.json").exists()]
-                if not done:
-                    cells.append("not trained")
-                    continue
-                best_run = max(done, key=_validation)
-                chosen[row, shots] = (name, {"head": load_head(best_run / "best.safetensors")})
-                cells.append(
-                    f"{100 * _validation(best_run):.2f} (rate x {best_run.name.partition('rate')[2].partition('_')[0]})"
-                )
-            print(f"| {_title(row)} | " + " | ".join(cells) + " |", flush=True)
-    return chosen
+            best = best_rate(folder, row, shots, rates, seeds[0])
+            for rate in rates:
+                place = run_folder(folder, row, shots, rate, seeds[0])
+                text = f"{100 * validation(place):.2f}" if (place / "summary.json").exists() else ""
+                cells.append(f"**{text}**" if rate == best else text)
+        print(f"| {row.title} | " + " | ".join(cells) + " |")
 
 
-def _title(row: str) -> str:
-    name = row.removesuffix("_dirichlet")
-    return titles()[name] + (", imbalanced episodes" if name != row else "")
+def scored(method: Method, features: Features, path: Path, tasks: Tasks) -> Result:
+    """Evaluate a method, unless the file has the result."""
+    known = Result.load(path) if path.exists() else None
+    wanted = [tasks.digest, json.loads(json.dumps(describe(method)[1]))]
+    if known is None or [known.config["tasks_digest"], known.config["params"]] != wanted:
+        known = evaluate(method, features, tasks)
+        known.save(path)
+    return known
 
 
-def tables(features: Path, folder: Path, n_tasks: int, chosen: dict[tuple[str, int], tuple[str, Any]]) -> None:
-    """Score the test classes, and print a table for every number of shots."""
+def shared_out(
+    row: Row, test: Features, places: Sequence[Path], cells: Sequence[Path], tasks: Tasks
+) -> NDArray[np.float64]:
+    """Give the accuracy of every task, each by one of the seeds in turn."""
+    accuracy = np.empty(len(tasks))
+    for number, (place, cell) in enumerate(zip(places, cells, strict=True)):
+        method = bind(row.name, {}, {"head": load_head(place / "best.safetensors")})
+        accuracy[number :: len(places)] = scored(method, test, cell, tasks[number :: len(places)]).accuracy
+    return accuracy
+
+
+def percent(values: NDArray[np.float64], sign: str = "") -> str:
+    """Write the mean and its 95 % interval, in %."""
+    mean, ci95 = mean_ci95(values)
+    return f"{100 * mean:{sign}.2f} ± {100 * ci95:.2f}"
+
+
+def tables(
+    features: Path, folder: Path, n_tasks: int, rows: Sequence[Row], rates: Sequence[float], seeds: Sequence[int]
+) -> None:
+    """Score the test classes, and print a table for every number of shots.
+
+    "Seeds" has the difference to Euclidean of each seed, on its share of the tasks.
+    """
     test = Features.load(features, split="test")
-    rows = list(dict.fromkeys(row for row, _ in chosen))
     cells = folder / "cells"
     cells.mkdir(exist_ok=True)
     plans = {"balanced": Balanced(15), "Dirichlet(2)": Dirichlet(75, ALPHA)}
+    titled = {name: titles()[name] for name in PLAIN} | {row.key: row.title for row in rows}
     for shots in SHOTS:
-        results: dict[tuple[str, str], Result] = {}
+        print(f"\n{shots}-shot, {n_tasks:,} tasks, {len(seeds)} seeds\n")
+        lines: dict[str, list[str]] = {name: [] for name in titled}
         for title, plan in plans.items():
-            drawn = sample_tasks(test.labels, n_tasks=n_tasks, shots=shots, query=plan, seed=0)
+            tail = f"{shots}shot_{'dirichlet' if title != 'balanced' else 'balanced'}"
+            tasks = sample_tasks(test.labels, n_tasks=n_tasks, shots=shots, query=plan, seed=0)
+            known = {
+                name: scored(bind(name, {}), test, cells / f"{name}_{tail}.json", tasks).accuracy for name in PLAIN
+            }
             for row in rows:
-                if (row, shots) not in chosen:
+                rate = best_rate(folder, row, shots, rates, seeds[0])
+                if rate is None:
                     continue
-                name, params = chosen[row, shots]
-                method = bind(name, {}, params) if "head" in params else bind(name, params)
-                path = cells / f"{row}_{shots}shot_{'dirichlet' if plan is plans['Dirichlet(2)'] else 'balanced'}.json"
-                known = Result.load(path) if path.exists() else None
-                wanted = [drawn.digest, json.loads(json.dumps(describe(method)[1]))]
-                if known is None or [known.config["tasks_digest"], known.config["params"]] != wanted:
-                    known = evaluate(method, test, drawn)
-                    known.save(path)
-                results[row, title] = known
-        print(f"\n{shots}-shot, {n_tasks:,} tasks\n")
-        heads = [f"{title} | minus MLL | minus Euclidean" for title in plans]
-        print("| 5 ways, test classes | " + " | ".join(heads) + " |")
-        print("|---" * (1 + 3 * len(plans)) + "|")
-        for row in rows:
-            if (row, "balanced") not in results:
-                continue
-            line = []
-            for title in plans:
-                result = results[row, title]
-                line.append(f"{100 * result.mean:.2f} ± {100 * result.ci95:.2f}")
-                for reference in ("mll", "euclidean"):
-                    line.append("" if row == reference else str(result.minus(results[reference, title])))
-            print(f"| {_title(row)} | " + " | ".join(line) + " |", flush=True)
+                done = {seed: run_folder(folder, row, shots, rate, seed) for seed in seeds}
+                done = {seed: place for seed, place in done.items() if (place / "summary.json").exists()}
+                files = [cells / f"{row.key}_{tail}_seed{seed}of{len(done)}.json" for seed in done]
+                count = n_tasks // SLOW.get(row.name, 1)
+                known[row.key] = shared_out(row, test, list(done.values()), files, tasks[:count])
+                print(f"{row.key} {tail}: {percent(known[row.key])}", file=sys.stderr, flush=True)
+            for key, accuracy in known.items():
+                gains = accuracy - known["euclidean"][: len(accuracy)]
+                each = [gains[number :: len(seeds)].mean() for number in range(len(seeds))]
+                lines[key] += [
+                    percent(accuracy) + ("" if len(accuracy) == n_tasks else f" ({len(accuracy):,} tasks)"),
+                    "" if key == "mll" else percent(accuracy - known["mll"][: len(accuracy)], "+"),
+                    "" if key == "euclidean" else percent(gains, "+"),
+                    "" if key in PLAIN else " ".join(f"{100 * one:+.1f}" for one in each),
+                ]
+        print("| 5 ways, test classes |", *(f"{title} | minus MLL | minus Euclidean | seeds |" for title in plans))
+        print("|---" * (1 + 4 * len(plans)) + "|")
+        for key, line in lines.items():
+            if line:
+                print(f"| {titled[key]} | " + " | ".join(line) + " |", flush=True)
 
 
 def main() -> None:
@@ -161,15 +207,19 @@ def main() -> None:
     parser.add_argument("features", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tasks", type=int, default=10_000)
-    parser.add_argument("--rates", type=float, nargs="+", default=[1.0])
+    parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 3.0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--methods", nargs="+", default=[name for name in STARTS if name != "maml"])
     parser.add_argument("--train-only", action="store_true")
     parser.add_argument("--score-only", action="store_true", help="score the heads that are there")
     arguments = parser.parse_args()
-    features, folder, rates = arguments.features, arguments.folder, arguments.rates
+    features, folder, rates, seeds = arguments.features, arguments.folder, arguments.rates, arguments.seeds
+    rows = rows_of(arguments.methods)
     if not arguments.score_only:
-        train_all(features, folder, rates)
+        train_all(features, folder, rows, rates, seeds)
     if not arguments.train_only:
-        tables(features, folder, arguments.tasks, choose(features, folder, rates))
+        print_validation(folder, rows, rates, seeds)
+        tables(features, folder, arguments.tasks, rows, rates, seeds)
 
 
 if __name__ == "__main__":

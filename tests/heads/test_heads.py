@@ -10,11 +10,13 @@ import torch
 from likelyshot import FewShotClassifier, InputError, heads, load_head
 from likelyshot.data.features import Base, Features, FeaturesFile
 from likelyshot.data.files import write_tensors
-from likelyshot.encoders.checkpoints import Checkpoint, save_checkpoint
+from likelyshot.encoders import networks
+from likelyshot.encoders.checkpoints import Checkpoint, encoder_checkpoint, save_checkpoint
 from likelyshot.encoders.extract import save_splits
 from likelyshot.heads.starts import STARTS
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import needs
+from likelyshot.methods.maml import logits
 
 
 def test_every_method_that_needs_a_head_has_one():
@@ -104,3 +106,27 @@ def test_a_file_without_a_head_is_refused(tmp_path):
         load_head(tmp_path / "c.safetensors")
     with pytest.raises(InputError, match="does not exist"):
         load_head(tmp_path / "nowhere.safetensors")
+
+
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_maml_starts_from_a_conv4_and_is_that_network(batch_norm):
+    encoder = networks.build("conv4", {"widths": [4, 4, 4, 4]}).double()
+    images = torch.rand(6, 3, 16, 16, dtype=torch.float64)
+    encoder(images)  # moves the statistics of BatchNorm
+    head = heads.build("maml", {"side": 16, "layers": 4, "width": 4, "batch_norm": batch_norm}, dim=768).double()
+    heads.start_from(head, encoder_checkpoint(encoder, {}))
+    pixels = images.flatten(1)
+    weights = head(pixels) | {"classifier": torch.eye(4).double(), "classifier_bias": torch.zeros(4).double()}
+    expected = encoder.train(batch_norm)(images)  # in training mode, BatchNorm has the statistics of the images
+    torch.testing.assert_close(logits(weights, pixels, len(pixels)), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_only_a_conv4_of_the_same_widths_starts_a_head_of_maml():
+    conv4 = encoder_checkpoint(networks.build("conv4", {"widths": [4, 4, 4, 4]}), {})
+    other = encoder_checkpoint(networks.build("identity", {"in_dim": 3}), {})
+    head = heads.build("maml", {"side": 16, "layers": 4, "width": 8}, dim=768)
+    with pytest.raises(InputError, match="expected weights of this architecture"):
+        heads.start_from(head, conv4)
+    for wrong in ((head, other), (heads.build("feat", {}, dim=12), conv4)):
+        with pytest.raises(InputError, match="expected the Conv4 of this checkpoint for a head of maml"):
+            heads.start_from(*wrong)

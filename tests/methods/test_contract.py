@@ -232,9 +232,16 @@ def test_a_value_that_has_no_meaning_is_refused_for_every_parameter(name):
     support, labels, query = draw(15, dtype=torch.float32)
     for key, default in (parameters_of(METHODS[name]) | {"n_ways": WAYS}).items():
         numbers = isinstance(default, int | float) and not isinstance(default, bool)
-        assert numbers or key in ("alpha", "lambda_max", "normalise", "marginals", "rectified", "rule", "t_vb"), (
-            "a parameter of a new kind"
-        )
+        assert numbers or key in (
+            "alpha",
+            "lambda_max",
+            "normalise",
+            "marginals",
+            "rectified",
+            "rule",
+            "t_vb",
+            "transductive",
+        ), "a parameter of a new kind"
         for value in NONSENSE:
             if value is default or (isinstance(value, bool) and isinstance(default, bool)):
                 continue  # None leaves the choice to the method

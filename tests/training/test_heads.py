@@ -95,6 +95,33 @@ def test_a_head_over_an_encoder_that_is_trained_too(head_table, changed, tmp_pat
     assert head.trained["encoder"] == features.source["encoder"] == "relu_head trained with feat, seed 0"
 
 
+def test_maml_trains_a_network_on_images_from_a_conv4(images_table, changed, tmp_path):
+    conv4 = {"name": "conv4", "params": {"widths": [4, 4, 4, 4]}}
+    before = {"encoder": conv4, "run": {**images_table["run"], "output": str(tmp_path / "conv4")}}
+    train(changed({**images_table, **before}, **{"finetune.epochs": 0, "pretrain.epochs": 1}), machines=CPU)
+    start = str(tmp_path / "conv4" / "best.safetensors")
+    table = {**images_table, "encoder": {"name": "flat", "params": {"side": 16}}}
+    recipe = changed(
+        table,
+        **{
+            "pretrain.epochs": 0,
+            "finetune.metric": "maml",
+            "finetune.head": {"side": 16, "layers": 4, "width": 4},
+            "finetune.head_weights": start,
+            "finetune.temperature": 1.0,
+        },
+    )
+    train(recipe, machines=CPU)
+    file = tmp_path / "run" / "features.safetensors"
+    features, head = Features.load(file, split="test"), load_head(file)
+    assert head.dim == features.dim == 3 * 16 * 16
+    assert head.trained["encoder"] == features.source["encoder"] == "pixels, 16 x 16"
+    networks = read_networks([file], methods=["maml"])
+    (tasks,) = networks.draw(5, 3, [1], Balanced(3))
+    ((_, result),) = run([Job("maml", {}, tasks)], networks)
+    assert result.config["params"]["head"]["digest"] == head.digest[:16]
+
+
 def test_matrices_decay_and_vectors_do_not(frozen, changed):
     recipe = changed(frozen, **{"finetune.weight_decay": 0.5, "finetune.learn_temperature": True})
     pool = read_pool(open_data(recipe.data, ("train",))["train"], recipe)
@@ -130,6 +157,7 @@ def test_the_regulariser_smoothing_and_imbalance_change_the_loss(frozen, changed
         ({"finetune.head": {"rnk": 3}}, "the head of feat has no parameter 'rnk'"),
         ({"finetune.metric": "euclidean", "finetune.head": {"rank": 3}}, "euclidean has no head"),
         ({"finetune.metric": "euclidean", "finetune.regulariser": 0.1}, "euclidean has no regulariser"),
+        ({"finetune.metric": "euclidean", "finetune.head_weights": "x.safetensors"}, "leave finetune.head_weights out"),
         ({"finetune.metric": "simpleshot"}, "simpleshot needs base_mean from other data"),
     ],
 )

@@ -31,10 +31,12 @@ COMBINATIONS = {
     ("tiered_imagenet", "wrn"): "9c519f8c dfc09151 1ab2e502",
 }
 #: Settings of heads, which leave these recipes alone.
-OF_HEADS = {"head": {}, "regulariser": 0.0, "clip": 0.0, "label_smoothing": 0.0, "alpha": 0.0}
+OF_HEADS = {"head": {}, "head_weights": "", "regulariser": 0.0, "clip": 0.0, "label_smoothing": 0.0, "alpha": 0.0}
 #: Methods with a head or a solver of their own, each a part, and with cub_frozen for those that have a head.
-TRAINED = {"anil", "ctm", "feat", "leo", "matching_fce", "meta_lstm", "siamese", "sib", "tpn", "versa"}
+TRAINED = {"anil", "ctm", "feat", "leo", "maml", "matching_fce", "meta_lstm", "siamese", "sib", "tpn", "versa"}
 SOLVED = {"deepemd", "ridge", "svm"}
+#: Those with a recipe for a Conv4 on CIFAR-FS.
+CONV4 = {"anil", "ctm", "deepemd", "feat", "maml", "ridge", "svm"}
 BASE = 'data.path = "x"\nencoder.name = "conv4"\npretrain.epochs = 3\n'
 GOOD = {"data": {"path": "images"}, "encoder": {"name": "conv4"}, "pretrain": {"epochs": 3}}
 
@@ -78,8 +80,9 @@ def test_every_part_is_used_by_a_combination():
         assert (PARTS / f"{name}.toml").is_file()
     extended = {"cifar_fs", "conv4", "slim_resnet12"}
     own = {f"{name}_{metric}" for name, *more in COMBINATIONS if not more for metric in ("cosine", "euclidean", "mll")}
+    own |= {f"cub_frozen_{name}" for name in TRAINED} | {f"cifar_fs_conv4_{name}" for name in CONV4}
     assert {path.stem for path in PARTS.glob("*.toml")} == (
-        used | extended | own | TRAINED | SOLVED | {"cub_frozen"} | {f"cub_frozen_{name}" for name in TRAINED}
+        used | extended | own | TRAINED | SOLVED | {"cub_frozen"}
     ) - {
         "cifar_fs_conv4",
         "cifar_fs_resnet12",

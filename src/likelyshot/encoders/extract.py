@@ -354,7 +354,7 @@ def _extraction(path: Path) -> str | None:
 def save_splits(
     path: str | Path,
     parts: Mapping[str, Features],
-    base: Base,
+    base: Base | None,
     source: Mapping[str, str],
     head: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
 ) -> Path:
@@ -362,8 +362,8 @@ def save_splits(
 
     `head` is what `likelyshot.heads.stored` gives of a head that was trained on these very vectors.
     """
-    tensors = {"train.mean": base.mean}
-    if base.within is not None:
+    tensors = {} if base is None else {"train.mean": base.mean}
+    if base is not None and base.within is not None:
         tensors["train.within"] = base.within
     for split, features in parts.items():
         tensors |= {f"{split}.features": features.vectors, f"{split}.labels": features.labels}

@@ -25,6 +25,7 @@ from likelyshot.errors import InputError, nearest, shown
 from likelyshot.functional.checks import Weights
 from likelyshot.heads.starts import STARTS
 from likelyshot.methods.feat import contrast
+from likelyshot.methods.maml import EPSILON
 
 #: What a head's training adds to the loss, where it adds something: scores of all examples of an episode.
 REGULARISERS: dict[str, Callable[[Weights, Tensor, Tensor, int], Tensor]] = {"feat": contrast}
@@ -110,6 +111,32 @@ def parameters(name: str, params: Mapping[str, Any]) -> dict[str, Any]:
     return {key: params.get(key, default) for key, default in defaults.items()}
 
 
+def start_from(head: Head, checkpoint: Checkpoint) -> None:
+    """Give a head of maml the weights of a trained Conv4; without `batch_norm`, BatchNorm becomes scales and shifts.
+
+    Args:
+        head: A head with layers of the same widths, for images.
+        checkpoint: Of a run of `likelyshot train` with the encoder conv4.
+    """
+    described, tensors = checkpoint.facts_as(_WithEncoder).encoder, checkpoint.part("encoder")
+    if head.name != "maml" or described.name != "conv4":
+        raise InputError(
+            f"expected the Conv4 of {checkpoint.where} for a head of maml, got {described.name[:80]!r} for a head of "
+            f"{head.name}: leave finetune.head_weights out"
+        )
+    weights = {"log_rate": head.get_parameter("log_rate").detach()}
+    for number, place in enumerate((0, 4, 8, 12), 1):
+        scale, shift = tensors[f"layers.{place + 1}.weight"], tensors[f"layers.{place + 1}.bias"]
+        weights[f"layer{number}"] = tensors[f"layers.{place}.weight"]
+        if head.params["batch_norm"]:
+            weights |= {f"norm{number}": scale, f"norm_bias{number}": shift}
+            continue
+        mean, variance = (tensors[f"layers.{place + 1}.running_{part}"] for part in ("mean", "var"))
+        scale = scale * (variance + EPSILON).rsqrt()
+        weights |= {f"scale{number}": scale, f"shift{number}": shift - mean * scale}
+    restore_module(head, weights, checkpoint.where)
+
+
 class _Described(msgspec.Struct):
     """What a file says of its head."""
 
@@ -117,6 +144,14 @@ class _Described(msgspec.Struct):
     params: dict[str, Any]
     dim: int
     trained: dict[str, Any] = {}
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _WithEncoder(msgspec.Struct):
+    encoder: _Named
 
 
 class _WithHead(msgspec.Struct):

@@ -33,6 +33,7 @@ from likelyshot.methods.likelihood import likelihood
 from likelyshot.methods.likelihood_mixture import likelihood_mixture
 from likelyshot.methods.logistic import logistic
 from likelyshot.methods.lr_ici import lr_ici
+from likelyshot.methods.maml import maml
 from likelyshot.methods.matching import matching
 from likelyshot.methods.matching_fce import matching_fce
 from likelyshot.methods.meta_lstm import meta_lstm
@@ -92,6 +93,7 @@ FACTS: dict[Method, Facts] = {
     sib: Facts("SIB"),
     leo: Facts("LEO", "trained"),
     anil: Facts("ANIL", "trained"),
+    maml: Facts("MAML", "trained", memory=6.0),
     deepemd: Facts("DeepEMD, one cell", "closed form", published="DeepEMD", memory=13.0),
     ctm: Facts("CTM", "closed form"),
     meta_lstm: Facts("Meta-LSTM", "trained", memory=21.0),

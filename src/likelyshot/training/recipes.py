@@ -104,6 +104,7 @@ class Finetune(Optimisation, frozen=True):
     learn_temperature: bool = False  # from that start, with head_lr
     head_lr: Rate = 1e-3  # also of the trained head of a metric that has one
     head: Params = {}  # parameters of that head
+    head_weights: str = ""  # a checkpoint whose Conv4 is the network that the head of maml starts from
     regulariser: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # weight of the head's further loss, where it has one
     clip: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # largest norm of the gradient; 0: any
     label_smoothing: Share = 0.0

@@ -49,6 +49,7 @@ FREE = {
     "data.features",
     "data.cache",
     "encoder.weights",
+    "finetune.head_weights",
 }
 
 Say = Callable[[str], None]
@@ -246,7 +247,7 @@ def _finish(recipe: Recipe, folder: Path, pools: dict[str, Pool], done: dict[str
     encoder, best = load_encoder(folder / "best.safetensors")
     head = head_of(best)
     encoder = _laid_out(encoder, pools["train"]).to(pools["train"].device)
-    base = Base.of(encode_pool(encoder, pools["train"]))
+    base = Base.of(encode_pool(encoder, pools["train"])) if encoder.statistics else None
     parts = {split: encode_pool(encoder, pools[split]) for split in ("val", "test")}
     source = {
         "encoder": encoder_title(recipe, pools["train"]),

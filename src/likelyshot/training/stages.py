@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from likelyshot import heads
 from likelyshot.data.tasks import Balanced, Dirichlet, Tasks, sample_tasks
+from likelyshot.encoders.checkpoints import load_checkpoint
 from likelyshot.encoders.extract import FLOOR
 from likelyshot.encoders.networks import Encoder
 from likelyshot.errors import InputError
@@ -228,13 +229,16 @@ def _start_head(recipe: Recipe, encoder: Encoder, train: Pool) -> Head | None:
     """Build the head that the metric is trained with; None if it needs none."""
     settings = recipe.finetune
     if "head" not in needs(settings.metric):
-        if settings.head:
-            raise InputError(f"{settings.metric} has no head: leave finetune.head out")
+        if settings.head or settings.head_weights:
+            key = "head" if settings.head else "head_weights"
+            raise InputError(f"{settings.metric} has no head: leave finetune.{key} out")
         return None
     params = dict(settings.head)
     if "ways" in heads.parameters(settings.metric, {}):
         params.setdefault("ways", settings.ways)
     head = heads.build(settings.metric, params, dim=encoder.dim, seed=derived(recipe.run.seed, 0, 1))
+    if settings.head_weights:
+        heads.start_from(head, load_checkpoint(settings.head_weights))
     head.trained = {"ways": settings.ways, "shots": settings.shots}
     if named := encoder_title(recipe, train):
         head.trained["encoder"] = named
@@ -242,9 +246,11 @@ def _start_head(recipe: Recipe, encoder: Encoder, train: Pool) -> Head | None:
 
 
 def encoder_title(recipe: Recipe, train: Pool) -> str:
-    """Say what made the vectors that a run ends with: features that are taken as they are keep their name."""
+    """Say what made the vectors that a run ends with: what is taken as it is has the same name in every run."""
     if recipe.encoder.name == "identity":
         return train.source.get("encoder", "")
+    if recipe.encoder.name == "flat":
+        return f"pixels, {recipe.data.size} x {recipe.data.size}"
     trained_with = recipe.finetune.metric if recipe.finetune.epochs else "cross entropy"
     return f"{recipe.encoder.name} trained with {trained_with}, seed {recipe.run.seed}"
 

@@ -173,7 +173,7 @@ def test_build_depends_on_the_seed_only_and_leaves_torch_s_generator_alone():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_describe_says_builds_the_same_again(name):
-    encoder = build(name, SLIM.get(name, {"in_dim": 6} if name == "identity" else {"in_dim": 6, "dim": 4}))
+    encoder = build(name, {**SLIM, "flat": {}, "identity": {"in_dim": 6}}.get(name, {"in_dim": 6, "dim": 4}))
     facts = json.loads(json.dumps(describe(encoder)))
     again = build(**facts)
     assert describe(again) == facts
@@ -223,6 +223,14 @@ def test_a_grid_keeps_cells_of_the_last_map_channel_by_channel(name):
     torch.testing.assert_close(cells.view(2, 8, 4).mean(-1), pooled)
     with pytest.raises(InputError, match="expected a grid of at most 2 cells, the side of the last map, got 3"):
         build(name, {"widths": [4, 4, 8, 8], "grid": 3})(images)
+
+
+def test_pixels_as_they_are():
+    images = torch.rand(2, 3, 4, 4)
+    encoder = build("flat", {"side": 4})
+    assert torch.equal(encoder(images.contiguous(memory_format=torch.channels_last)), images.view(2, 48))
+    with pytest.raises(InputError, match="expected images of 4 pixels, got 5 x 5"):
+        encoder(torch.rand(1, 3, 5, 5))
 
 
 def test_vectors_as_they_are():

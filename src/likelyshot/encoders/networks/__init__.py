@@ -18,7 +18,7 @@ from torch.nn import functional
 from likelyshot.errors import InputError, nearest
 
 #: The networks by name. Each has a module of its name with a function of its name that builds it.
-NAMES = ("conv4", "resnet12", "resnet18", "wrn", "densenet121", "relu_head", "identity")
+NAMES = ("conv4", "resnet12", "resnet18", "wrn", "densenet121", "relu_head", "identity", "flat")
 #: Parameters of the largest encoder that is built: 4 GB.
 LARGEST = 10**9
 
@@ -28,6 +28,7 @@ class Encoder(nn.Module):
 
     dim: int  # the length of a feature vector
     takes_vectors: ClassVar[bool] = False  # instead of images
+    statistics: ClassVar[bool] = True  # whether methods ask for the mean and covariance of its vectors
     smallest: ClassVar[int] = 1  # the side of the smallest images that leave something of the last map
     name: str = ""  # the builder's name and its parameters, as `build` was given them
     params: Mapping[str, Any] = {}
