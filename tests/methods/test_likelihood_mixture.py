@@ -44,6 +44,40 @@ def softmax(table):
     return odds / odds.sum(1, keepdims=True)
 
 
+def centred(table):
+    return table - table.mean(1, keepdims=True)
+
+
+def held_out_weight(x, y, labels, ways, common, floor, directions):
+    """The weight of the exponential: every labelled example scored by the classes and the metric without it."""
+    held = [i for i in range(len(x)) if labels.count(labels[i]) > 1]
+    if not held:
+        return 0.5
+    e, d = np.zeros((len(held), ways)), np.zeros((len(held), ways))
+    for row, i in enumerate(held):
+        own = [[j for j in range(len(x)) if labels[j] == k and j != i] for k in range(ways)]
+        metric = np.eye(len(y[0]))
+        for k in range(ways):
+            for j in own[k]:
+                deviation = y[j] - np.mean([y[m] for m in own[k]], 0)
+                metric = metric + np.outer(deviation, deviation) / 0.25
+        for k in range(ways):
+            rate = 1 / np.maximum((sum(x[j] for j in own[k]) + common) / (len(own[k]) + 1), floor)
+            away = y[i] - sum(y[j] for j in own[k]) / (len(own[k]) + 1)
+            e[row, k], d[row, k] = np.log(rate).sum() - rate @ x[i], away @ np.linalg.inv(metric) @ away
+    truth = [labels[i] for i in held]
+    g = centred(-directions / 2 * d / np.mean([d[row, k] for row, k in enumerate(truth)]))
+    e = centred(e) * spread(g) / spread(e)
+    evidence, weights = [], []
+    for weight in np.arange(9) / 8:
+        for factor in 2.0 ** np.arange(-3, 3):
+            p = softmax(factor * ((1 - weight) * g + weight * e))
+            evidence.append(sum(math.log(p[row, k]) for row, k in enumerate(truth)))
+            weights.append(weight)
+    posterior = softmax(np.array([evidence]))[0]
+    return float(posterior @ weights)
+
+
 def oracle(support, labels, query, ways, iterations, base_within=None):
     """The equations of the docstring on the vectors themselves, one sample and one class at a time."""
     x = [unit(v) for v in torch.cat([support, query]).numpy()]
@@ -71,6 +105,7 @@ def oracle(support, labels, query, ways, iterations, base_within=None):
     shots = s / len(present)
     trust, directions = (shots - 1) / (shots + 9), 40 * shots / (shots + 1)
     floor = np.sum(x) / len(x) / (np.max(x, 0) > 0).sum()
+    weight = held_out_weight(x[:s], y[:s], labels, ways, common, floor, directions)
     r = np.array([[float(i < s and labels[i] == k) for k in range(ways)] for i in range(n)])
     counted = np.ones(n)
     for step in range(iterations + 1):
@@ -86,7 +121,7 @@ def oracle(support, labels, query, ways, iterations, base_within=None):
         weights = counted[s:, None] * r[s:]
         w = d.min(1).mean() if step == 0 else (weights * d).sum() / weights.sum()
         g = -directions / 2 * d / w
-        z = (g - g.mean(1, keepdims=True)) / 2 + (e - e.mean(1, keepdims=True)) / 2 * spread(g) / spread(e)
+        z = (1 - weight) * centred(g) + weight * centred(e) * spread(g) / spread(e)
         if step == 0:
             start = z
         else:
@@ -107,6 +142,23 @@ def test_equals_the_equations_one_sample_at_a_time(labels, iterations, dim):
     scores = likelihood_mixture(support, labels, query, n_ways=4, iterations=iterations)
     expected = oracle(support, labels, query, 4, iterations)
     torch.testing.assert_close(scores, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_held_out_examples_choose_the_likelihood_that_names_them():
+    support, labels, query, _ = sample(0, [0, 1, 2, 3] * 5, dim=60)
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    for iterations in (0, 3):
+        mixture, _ = fit_mixture(support, labels, query, n_ways=4, iterations=iterations)
+        assert 0 < float(mixture.exponential) < 1
+        one_shot, _ = fit_mixture(support[:4], labels[:4], query, n_ways=4, iterations=iterations)
+        assert float(one_shot.exponential) == pytest.approx(0.5)
+        again, _ = fit_mixture(support[..., order], labels, query[..., order], n_ways=4, iterations=iterations)
+        torch.testing.assert_close(again.exponential, mixture.exponential)
+    rng = np.random.default_rng(0)
+    signal, common = rng.uniform(0.8, 1.2, (4, 60)), rng.uniform(0, 1, (3, 60))
+    nuisance = rng.uniform(0, 4, (20, 3)) @ common  # directions within classes, which only the Gaussian discounts
+    x = torch.tensor(signal[labels.numpy()] + nuisance)
+    assert float(fit_mixture(x, labels, x, n_ways=4)[0].exponential) < 0.2
 
 
 @pytest.mark.parametrize("dim", [16, 40])

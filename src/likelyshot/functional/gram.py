@@ -161,6 +161,44 @@ def discounted_products(gram: Tensor, known: Tensor, prior: float) -> Tensor:
     return gram - shadow.mT @ shadow
 
 
+def held_out_distances(products: Tensor, squares: Tensor, known: Tensor, counts: Tensor, prior: float) -> Tensor:
+    """Compute squared distances of labelled samples to the centres of classes, each sample left out of its own.
+
+    Products are those in the metric (S / prior + I)^-1 of `discounted_directions`; the sample is left out of S too.
+    Without sample i, one of n in its class, its own centre c moves so that y_i - c grows by N / (N - 1), and S loses
+    n / (n - 1) v v' with v = y_i minus the mean of the n. By Sherman & Morrison, the distance to every centre is then
+    |u|^2 + b (u . v)^2 / (1 - b |v|^2), u = y_i - c, b = n / (n - 1) / prior.
+    Shapes: products (..., k, s), squares (..., 1, s), known (..., k, s), counts (..., k, 1) -> (..., k, s).
+
+    Args:
+        products: Inner products of every centre with every labelled sample.
+        squares: Those of the samples with themselves.
+        known: Membership of the samples, 1[y = k].
+        counts: N: samples in every centre, with those at the origin that were there before any was seen.
+        prior: What a direction varies by before any example is seen.
+
+    >>> y, known = torch.tensor([[1.0], [3.0]]), torch.tensor([[1.0, 1.0]])
+    >>> metric = 1 / (2 / 2.0 + 1)  # S = 2; without a sample S = 0 and the metric is 1
+    >>> squares = metric * y.square().mT
+    >>> held_out_distances(metric * 2 * y.mT, squares, known, known.sum(-1, keepdim=True), prior=2.0)
+    tensor([[4., 4.]])
+    """
+    shots, tiny = known.sum(-1, keepdim=True), torch.finfo(products.dtype).eps
+    of_own = known.mT  # (..., s, k) picks what belongs to the own class
+    length = (products * known).sum(-1, keepdim=True) / counts  # (..., k, 1) of the centres
+    with_means = (products * known).sum(-2, keepdim=True) * (of_own @ (counts / shots.clamp_min(1))).mT  # y . mean
+    centres_with_means = products @ (of_own / shots.mT.clamp_min(1)) @ known  # (..., k, s) c_k . mean of the own class
+    means_squared = (centres_with_means * known).sum(-2, keepdim=True) * (of_own @ (counts / shots.clamp_min(1))).mT
+    distances = squares + length - 2 * products
+    v_squared = squares - 2 * with_means + means_squared
+    u_v = squares - with_means - products + centres_with_means
+    own_shots = (of_own @ shots).mT  # (..., 1, s)
+    b = own_shots / (own_shots - 1).clamp_min(1) / prior
+    grown = torch.where(known > 0, counts / (counts - 1).clamp_min(tiny), 1)
+    left_out = distances + b * u_v.square() / (1 - b * v_squared).clamp_min(tiny)
+    return (grown.square() * left_out).clamp_min(0)
+
+
 def _whiten(x: Tensor, inner: Tensor) -> Tensor:
     """Give L^-1 x with L L' = inner, which is positive definite: no need to ask the device whether it was."""
     white: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky_ex(inner).L, x, upper=False)

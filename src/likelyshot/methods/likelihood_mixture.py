@@ -16,6 +16,7 @@ from likelyshot.functional.gram import (
     class_shares,
     discounted_directions,
     discounted_products,
+    held_out_distances,
     join,
     nearest_neighbours,
     squared_distances_to_means,
@@ -27,6 +28,8 @@ from likelyshot.functional.sinkhorn import sinkhorn
 LARGEST_GRAPH = 6000
 #: Voters among which a maximum is found first.
 GROUP = 32
+#: Weights of the exponential likelihood, and factors of both, among which held-out examples tell.
+WEIGHTS, FACTORS = tuple(i / 8 for i in range(9)), (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 #: Guards, of unit vectors: the least mean feature, the least mean squared distance, the least spread, and rounding.
 LEAST_MEAN, LEAST_DISTANCE, LEAST_SPREAD, ROUNDING = 1e-6, 1e-3, 1e-30, 100
 
@@ -35,7 +38,7 @@ class Constants(NamedTuple):
     """The numbers of the method, the same for all data; chosen on validation classes (`tools/ahead.py`)."""
 
     directions: float = 40.0  # independent ones in which samples of a class differ
-    exponential: float = 0.5  # weight of the exponential likelihood; the rest is the Gaussian's
+    exponential: float | None = None  # weight of the exponential likelihood; None leaves it to held-out examples
     power: float = 0.5  # of the features, for the Gaussian and the neighbours
     prior_examples: float = 1.0  # that every class has before any is seen: the average class, the centre
     prior_scatter: float = 0.25  # squared length by which unit vectors vary in a direction before examples are seen
@@ -69,8 +72,9 @@ def likelihood_mixture(
     g_qk = -D/2 d_qk / w, a Gaussian of D = 40 n / (n + 1) directions with n shots: d the squared distance of y to
     sum r y / (N_k + 1), in the metric of `discounted_directions`, and w its r-weighted mean over the queries (in
     round 0, the mean of the nearest);
-    l = (g + e) / 2, with e scaled to the spread of g over the classes; then (1 - t) l + t l_0, where l_0 is l of
-    round 0, from the support alone, scaled to the spread of l, and t = (n - 1) / (n + 9);
+    l = (1 - a) g + a e, with e scaled to the spread of g over the classes, and a as `_exponential_weight` has it, 1/2
+    with one shot; then (1 - t) l + t l_0, where l_0 is l of round 0, from the support alone, scaled to the spread of l,
+    and t = (n - 1) / (n + 9);
     r = softmax_k(l + log share_k + 2 A), share_k proportional to 2 + the sum of the queries' r, A the mean r of the
     4 nearest samples by sqrt(x). Share and A begin after round 0. In sums a query counts
     sigmoid(D/2 (1 - min_k d_qk) / w): a query that is nearer to the mean of all samples than to any class moves none.
@@ -178,7 +182,7 @@ class Classes(NamedTuple):
         own = centres.square().sum(-1) - shadows.square().sum(-1)
         return (own.unsqueeze(-1) + views.square.mT).sub_(products, alpha=2).clamp_min_(0)
 
-    def joined(self, e: Tensor, d: Tensor, directions: Tensor, exponential: float) -> Tensor:
+    def joined(self, e: Tensor, d: Tensor, directions: Tensor, exponential: Tensor) -> Tensor:
         """Join the likelihoods of every class: l, (..., k, n)."""
         return torch.lerp(_centre(-directions / 2 * d / self.width), e * self.scale, exponential)
 
@@ -190,6 +194,7 @@ class Mixture(NamedTuple):
     first: Classes  # from the support alone
     last: Classes  # from support and queries
     directions: Tensor  # (..., 1, 1) D
+    exponential: Tensor  # (..., 1, 1) a
     trust: Tensor  # (..., 1, 1) what l_0 counts: t, and its scale to the spread of l
     echo: Tensor
     log_shares: Tensor  # (..., k, 1)
@@ -202,7 +207,7 @@ class Mixture(NamedTuple):
         """Score queries one by one, as the last round does: (..., q, d) -> (..., q, k), log-probabilities."""
         query = query.to(self.votes.dtype)
         views = self.space.views(l2_normalise(query) if self.normalise else query)
-        weight = self.constants.exponential
+        weight = self.exponential
         z = self.last.joined(self.last.exponential(views), self.last.distances(views), self.directions, weight)
         if self.last is not self.first:
             start = self.first.joined(
@@ -288,6 +293,7 @@ class Fit(NamedTuple):
     first: Statistics
     last: Statistics
     directions: Tensor
+    exponential: Tensor
     trust: Tensor
     echo: Tensor
     log_shares: Tensor
@@ -305,6 +311,7 @@ class Fit(NamedTuple):
             first,
             first if self.last is self.first else self.last.classes(seen),
             self.directions,
+            self.exponential,
             self.trust,
             self.echo,
             self.log_shares,
@@ -341,13 +348,21 @@ def _fit(
     shots = s / present
     directions = constants.directions * shots / (shots + 1)  # D
     trust = (shots - 1) / (shots - 1 + constants.trusted_shots)  # t
-    distances, graph = _compare(samples, known, base_within, constants, alone)
+    comparison = _compare(samples, known, base_within, constants, alone)
+    distances, graph = comparison.distances, comparison.graph
     total = samples.sum(-2, keepdim=True)
     active = (total > 0).sum(-1, keepdim=True).clamp_min(1)  # features that occur
     floor = (total.sum(-1, keepdim=True) / (samples.shape[-2] * active)).clamp_min(LEAST_MEAN)
     labelled = known @ samples[..., :s, :]
     common = (labelled / shown.clamp_min(1)).sum(-2, keepdim=True) / present
     labelled, shown = labelled + constants.prior_examples * common, shown + constants.prior_examples
+    if constants.exponential is None:
+        held_out = held_out_distances(
+            comparison.labelled(known / shown), comparison.squares, known, shown, constants.prior_scatter
+        )
+        weight = _exponential_weight(samples[..., :s, :], known, labelled, shown, floor, held_out, directions)
+    else:
+        weight = torch.full_like(directions, constants.exponential)
     prior = shares.to(r).clamp_min(torch.finfo(r.dtype).tiny).log().unsqueeze(-1)
     potentials = torch.zeros_like(shares)
     for step in range(iterations + 1):
@@ -368,7 +383,7 @@ def _fit(
         sharpness = directions / 2 / width
         g = _centre(d * -sharpness)
         scale = _ratio(_spread(g), _spread(e))
-        z = torch.lerp(g, e * scale, constants.exponential)
+        z = torch.lerp(g, e * scale, weight)
         last = Statistics(rates, members, width, scale)
         if step == 0:
             first, start, start_spread, echo, voters = last, z, _spread(z), torch.ones_like(directions), None
@@ -397,6 +412,7 @@ def _fit(
         first,
         last,
         directions,
+        weight,
         trust,
         echo,
         prior,
@@ -407,35 +423,80 @@ def _fit(
     )
 
 
+class Comparison(NamedTuple):
+    """What the samples of a task are to each other."""
+
+    distances: Callable[[Tensor], Tensor]  # from members (..., k, n) of centres to d of the queries (..., k, q)
+    labelled: Callable[[Tensor], Tensor]  # from members (..., k, s) to products of centres and labelled samples
+    squares: Tensor  # (..., 1, s) products of the labelled samples with themselves
+    graph: Tensor | None  # (..., n, q) of the neighbours, scaled by how much they count
+
+
 def _compare(
     samples: Tensor, known: Tensor, base_within: Tensor | None, constants: Constants, alone: bool
-) -> tuple[Callable[[Tensor], Tensor], Tensor | None]:
-    """Compare the samples: the function from `members` to d of the queries, and the graph of their neighbours.
+) -> Comparison:
+    """Compare the samples, of which the first are labelled, in the metric of `discounted_directions`.
 
-    Inner products of the samples are enough for both. Where samples are more than twice as many as features, their
+    Inner products of the samples are enough. Where samples are more than twice as many as features, their
     coordinates cost less in every round.
     """
     (n, dim), s = samples.shape[-2:], known.shape[-1]
     if alone or n > 2 * dim:
         _, seen = _see(samples, known, base_within, constants)
-        asked = seen if alone else seen.part(slice(s, None))
+        asked, first = seen if alone else seen.part(slice(s, None)), seen.part(slice(s))
 
         def distances(members: Tensor) -> Tensor:
             return Classes.distances_to(members @ seen.y, members @ seen.shadow, asked)
 
-        gram = None if alone or n > LARGEST_GRAPH else seen.root @ seen.root.mT
+        def labelled(members: Tensor) -> Tensor:
+            return (members @ first.y) @ first.y.mT - (members @ first.shadow) @ first.shadow.mT
+
+        gram, squares = None if alone or n > LARGEST_GRAPH else seen.root @ seen.root.mT, first.square.mT
     else:
         root = Space.at_start(samples, base_within, constants).roots(samples)
         root -= root.mean(-2, keepdim=True)
         gram = root @ root.mT
         products = discounted_products(_unit_products(gram), known, constants.prior_scatter)
+        squares = products[..., :s, :s].diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
 
         def distances(members: Tensor) -> Tensor:
             return squared_distances_to_means(products, members)[..., s:]
 
-    if gram is None:
-        return distances, None
-    return distances, constants.agreement * _neighbour_graph(gram, constants.neighbours)[..., s:]  # (..., n, q)
+        def labelled(members: Tensor) -> Tensor:
+            return members @ products[..., :s, :s]
+
+    graph = None if gram is None else constants.agreement * _neighbour_graph(gram, constants.neighbours)[..., s:]
+    return Comparison(distances, labelled, squares, graph)
+
+
+def _exponential_weight(
+    x: Tensor, known: Tensor, labelled: Tensor, shown: Tensor, floor: Tensor, d: Tensor, directions: Tensor
+) -> Tensor:
+    """Weigh the exponential likelihood by labelled examples that are held out one at a time: a, (..., 1, 1).
+
+    The posterior mean of a under a uniform prior, with log-likelihood sum_i log softmax_k(c ((1 - a) g_i + a e_i)) at
+    the class of example i, over `WEIGHTS` and, since the examples know nothing of the queries, factors c in
+    `FACTORS`. The only example of a class cannot be held out: with one shot a is 1/2.
+    Shapes: x (..., s, d), known (..., k, s), labelled (..., k, d), shown (..., k, 1), floor (..., 1, 1), d (..., k, s)
+    held-out distances -> (..., 1, 1).
+    """
+    counts = (known.mT @ known.sum(-1, keepdim=True)).mT > 1  # (..., 1, s) can be held out
+    counted = counts.to(x.dtype)
+    nearest = ((d * known).sum(-2, keepdim=True) * counted).sum(-1, keepdim=True)
+    width = (nearest / counted.sum(-1, keepdim=True).clamp_min(1)).clamp_min(LEAST_DISTANCE)
+    g = _centre(d * (-directions / 2 / width)) * counted
+    rates = torch.maximum(labelled / shown, floor).reciprocal()
+    others = (known.mT @ labelled - x) / (known.mT @ shown - 1).clamp_min(LEAST_MEAN)  # (..., s, d) the own mean
+    own_rates = torch.maximum(others, floor).reciprocal()
+    own = (own_rates.log() - own_rates * x).sum(-1).unsqueeze(-2)
+    e = _centre(torch.where(known > 0, own, rates.log().sum(-1, keepdim=True) - rates @ x.mT)) * counted
+    e = e * _ratio(_spread(g), _spread(e))
+    weights = torch.tensor(WEIGHTS, dtype=x.dtype, device=x.device)
+    joint = torch.lerp(g.unsqueeze(-3), e.unsqueeze(-3), weights.view(-1, 1, 1))  # (..., weights, k, s)
+    right = (joint * known.unsqueeze(-3)).sum(-2)
+    evidence = [((c * right - (c * joint).logsumexp(-2)) * counted).sum(-1) for c in FACTORS]
+    posterior = torch.cat(evidence, -1).softmax(-1)  # (..., factors x weights)
+    return (posterior * weights.repeat(len(FACTORS))).sum(-1)[..., None, None]
 
 
 def _unit_products(gram: Tensor) -> Tensor:
