@@ -53,3 +53,50 @@ def test_evaluate_gives_it_all_networks():
     sets = [Features.from_arrays(torch.rand(4, dim), [0, 0, 1, 1]) for dim in (2, 3, 4)]
     networks = Networks([Network(features) for features in sets])
     assert [features.dim for features in networks.features("combined_transductive")] == [2, 3, 4]
+
+
+def test_covariances_of_base_classes_are_blocks_that_count_alike():
+    one, two = network(1, 8, 0.8), network(2, 20, 0.8)
+    noise = [torch.rand(dim, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(dim)) for dim in (8, 20)]
+    within = [x @ x.T for x in noise]
+    pair = ([one[0], two[0]], one[1], [one[2], two[2]])
+    scores = combined_transductive(*pair, n_ways=3, base_within=torch.block_diag(*within))
+    scaled = combined_transductive(*pair, n_ways=3, base_within=torch.block_diag(7 * within[0], within[1]))
+    torch.testing.assert_close(scores, scaled)
+    assert not scores.allclose(combined_transductive(*pair, n_ways=3))
+    alone = combined_transductive(one[0], one[1], one[2], n_ways=3, base_within=within[0])
+    torch.testing.assert_close(alone, likelihood_mixture(*one[:3], n_ways=3, base_within=within[0]))
+    with pytest.raises(InputError, match="base_within"):
+        combined_transductive(*pair, n_ways=3, base_within=within[0])
+
+
+def test_a_network_without_weight_is_left_out():
+    one, two = network(1, 8, 0.8), network(2, 20, 0.8)
+    pair = ([one[0], two[0]], one[1], [one[2], two[2]])
+    within = torch.block_diag(torch.eye(8), 2 * torch.eye(20))
+    scores = combined_transductive(*pair, n_ways=3, base_within=within, network_weights=torch.tensor([0.0, 3.0]))
+    torch.testing.assert_close(scores, likelihood_mixture(*two[:3], n_ways=3, base_within=torch.eye(20)))
+    equal = combined_transductive(*pair, n_ways=3, network_weights=torch.tensor([2.0, 2.0]))
+    torch.testing.assert_close(equal, combined_transductive(*pair, n_ways=3))
+    for weights in ([1.0], [0.0, 0.0], [1.0, -1.0], [float("nan"), 1.0]):
+        with pytest.raises(InputError, match="network_weights"):
+            combined_transductive(*pair, n_ways=3, network_weights=torch.tensor(weights))
+
+
+def test_validation_classes_choose_among_networks():
+    """Two networks that know the classes, and one that knows nothing."""
+    rows, generator = torch.arange(6).repeat_interleave(12), torch.Generator().manual_seed(0)
+
+    def features(strength):
+        centres = strength * torch.rand(6, 16, generator=generator) ** 3
+        return Features.from_arrays(centres[rows] + torch.rand(72, 16, generator=generator), rows.tolist())
+
+    sets = [(features(strength), features(strength)) for strength in (1.0, 0.0, 0.9)]
+    networks = Networks([Network(tested, validation) for tested, validation in sets])
+    method = networks.bind("combined_transductive", {}, ways=3, shots=1)
+    assert method.keywords["network_weights"][1] == 0
+    assert method.keywords["network_weights"].sum() >= 1
+    again = networks.bind("combined_transductive", {}, ways=3, shots=1)
+    assert again.keywords["network_weights"] is method.keywords["network_weights"]
+    unknown = Networks([Network(tested) for tested, _ in sets]).bind("combined_transductive", {}, ways=3, shots=1)
+    assert "network_weights" not in getattr(unknown, "keywords", {}) or unknown.keywords["network_weights"] is None

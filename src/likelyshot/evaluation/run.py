@@ -9,6 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 from likelyshot.data.features import Base, Features, FeaturesFile
 from likelyshot.data.files import write_document
 from likelyshot.data.packaged import NETWORKS
@@ -35,6 +38,8 @@ from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
 
 #: Validation tasks that the combined metric is calibrated on.
 CALIBRATION_TASKS = 2_000
+#: Validation tasks on which methods for several networks choose among them.
+WEIGHT_TASKS = 500
 #: Validation tasks that the temperature of a method's probabilities is fitted on.
 TEMPERATURE_TASKS = 100
 
@@ -85,6 +90,7 @@ class Networks:
     seed: int = 0
     device: str = "cpu"
     _calibrations: dict[tuple[int, int, str], Calibration] = field(default_factory=dict, repr=False)
+    _weights: dict[tuple[str, int, int, str], Tensor] = field(default_factory=dict, repr=False)
     _heads: dict[str, Head] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -141,16 +147,54 @@ class Networks:
     def bind(self, name: str, params: Params, *, ways: int, shots: int) -> Method:
         """Give a method its parameters, and the statistics that it needs for tasks of these ways and shots."""
         check_params(name, parameters(name), params)
-        own, statistics = dict(params), {}
+        own: dict[str, Any] = dict(params)
+        statistics: dict[str, Any] = {}
         for need in statistics_of(name):
             if need in BASE_STATISTICS:
-                statistics[need] = getattr(self._used(name)[-1].base, STATISTICS[need].base, None)
+                statistics[need] = self._base_statistic(name, STATISTICS[need].base)
             elif need == "calibration":
                 through = {key: own.pop(key) for key in STATISTICS[need].params if key in own}
                 statistics[need] = self._calibrated(ways, shots, through)
             elif need == "head":
                 statistics[need] = self._head(name)
+            elif need == "network_weights":
+                statistics[need] = self._weighed(name, own, statistics, ways, shots)
         return bind(name, own, statistics)
+
+    def _base_statistic(self, name: str, attribute: str) -> Tensor | None:
+        """Take a statistic of the base classes; of several networks, all of them as the blocks of one matrix."""
+        values = [getattr(member.base, attribute, None) for member in self._used(name)]
+        if len(values) == 1 or any(value is None for value in values):
+            return values[0] if len(values) == 1 else None
+        blocks: Tensor = torch.block_diag(*values)  # type: ignore[no-untyped-call]
+        return blocks
+
+    def _weighed(self, name: str, params: Params, statistics: Params, ways: int, shots: int) -> Tensor | None:
+        """Choose among several networks on validation tasks, once: the best, and every other that does no harm.
+
+        Weights are 1 or 0. Networks are added in the order of their own accuracy.
+        """
+        validation = self.validation(name)
+        if validation is None or isinstance(validation, Features):
+            return None
+        key = (name, ways, shots, json.dumps(params, sort_keys=True, default=list))
+        if key not in self._weights:
+            tasks = _validation_tasks(validation, WEIGHT_TASKS, ways, shots, self.seed)
+
+            def accuracy(chosen: set[int]) -> float:
+                weights = torch.tensor([float(i in chosen) for i in range(len(validation))])
+                method = bind(name, params, {**statistics, "network_weights": weights})
+                return float(evaluate(method, validation, tasks, device=self.device).mean)
+
+            alone = [accuracy({i}) for i in range(len(validation))]
+            order = sorted(range(len(validation)), key=lambda i: -alone[i])
+            chosen, best = {order[0]}, alone[order[0]]
+            for i in order[1:]:
+                together = accuracy(chosen | {i})
+                if together >= best:
+                    chosen, best = chosen | {i}, together
+            self._weights[key] = torch.tensor([float(i in chosen) for i in range(len(validation))])
+        return self._weights[key]
 
     def _head(self, name: str) -> Head | None:
         """Read the head of the checkpoint that a name gives, or take that of the features, if it is of this method."""
@@ -181,10 +225,8 @@ class Networks:
         validation = self.validation("combined")
         key = (ways, shots, json.dumps(params, sort_keys=True, default=list))
         if validation is not None and key not in self._calibrations:
-            counts = _any(validation).counts
-            per_class = max(1, min(15, int(counts[counts > 0].min()) - shots))
             try:
-                tasks = _draw(_any(validation), CALIBRATION_TASKS, ways, shots, Balanced(per_class), self.seed)
+                tasks = _validation_tasks(validation, CALIBRATION_TASKS, ways, shots, self.seed)
                 self._calibrations[key] = calibrate(validation, tasks, device=self.device, **params)
             except InputError as error:
                 raise InputError(f"combined cannot be calibrated on the validation features: {error}") from None
@@ -225,6 +267,13 @@ def _draw(
         overlap=overlap,
         classes=features.classes,
     )
+
+
+def _validation_tasks(validation: Sets, n_tasks: int, ways: int, shots: int, seed: int) -> Tasks:
+    """Sample balanced tasks, of as many queries as the smallest class has, 15 a class at most."""
+    counts = _any(validation).counts
+    per_class = max(1, min(15, int(counts[counts > 0].min()) - shots))
+    return _draw(_any(validation), n_tasks, ways, shots, Balanced(per_class), seed)
 
 
 def _any(sets: Sets) -> Features:
@@ -388,7 +437,7 @@ def read_networks(
         labels: Labels for files that have none.
         rectify: Whether to split signed features into [relu(x), relu(-x)].
         val: Files of validation features, one for each network. Default: the split val of `files`, unless it is tested.
-        base: A file of base features. Default: the split train of the last of `files`, unless it is tested.
+        base: A file of base features, for the last network. Default: the split train of each, unless it is tested.
         methods: Base features are read only if one of these methods needs or takes them.
         metrics: As in `Networks`.
         calibration: As in `Networks`.
@@ -401,6 +450,7 @@ def read_networks(
         raise InputError(
             f"expected --val {len(paths)} times, a file for each network, but got {len(val)}: give one for each"
         )
+    wanted = any(need in BASE_STATISTICS for name in methods for need in statistics_of(name))
     members = []
     for number, path in enumerate(paths):
         file = FeaturesFile(path)
@@ -414,8 +464,9 @@ def read_networks(
             validation = read_features(file, split="val", rectify=rectify)
         needed = any("head" in needs(name) for name in methods)
         head = head_of_features(path) if needed else None
-        members.append(Network(features, validation, head=head if head is None else head.to(device)))
-    if any(need in BASE_STATISTICS for name in methods for need in statistics_of(name)):  # no metric needs them
-        beside = file.base(rectify=rectify) if base is None and tested not in ("train", "base") else None
-        members[-1] = replace(members[-1], base=beside if base is None else read_base(base, rectify=rectify))
+        beside = wanted and base is None and tested not in ("train", "base")
+        known = file.base(rectify=rectify) if beside else None
+        members.append(Network(features, validation, known, head if head is None else head.to(device)))
+    if wanted and base is not None:  # of the last: methods for one network are scored on it
+        members[-1] = replace(members[-1], base=read_base(base, rectify=rectify))
     return Networks(members, metrics, calibration, seed, device)

@@ -98,6 +98,12 @@ STATISTICS = {
         "likelyshot.calibrate(validation features, tasks)",
         params={"lambda_max": None, "normalise": True, "metrics": METRICS},
     ),
+    "network_weights": Statistic(
+        "validation features",
+        "what validation classes say of every network",
+        "give validation features of every network (--val FILE), or features files that also have a split called val",
+        "a number per network",
+    ),
     "head": Statistic(
         "a trained head",
         "a trained head",
