@@ -31,6 +31,20 @@ def test_results_come_in_order_and_items_are_taken_only_a_little_ahead():
     assert next(taken) < 40
 
 
+def test_a_single_item_starts_no_thread():
+    """`predict -` maps over the items of one line after the other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        [worker] = ordered_map(lambda _: (threading.current_thread(), torch.get_num_threads()), [0], one_core_each=True)
+        assert (*worker, torch.get_num_threads()) == (threading.current_thread(), 1, 2)
+        assert list(ordered_map(str, [])) == []
+        several = set(ordered_map(lambda _: threading.current_thread(), range(9), threads=2))
+        assert threading.current_thread() not in several
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_an_exception_reaches_the_caller_and_what_has_not_begun_is_cancelled():
     seen = []
 

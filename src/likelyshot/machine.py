@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from likelyshot.errors import InputError
@@ -71,18 +72,28 @@ def ordered_map(
         one_core_each: Have each thread run torch on one core. Small tensors are faster when the threads,
             and not the operations, share the cores.
 
+    A single item needs no thread: the caller's computes it.
     An exception of the function, or closing the generator, cancels the items that have not started.
 
     >>> list(ordered_map(str.upper, ["a", "b"], threads=2))
     ['A', 'B']
     """
+    items = iter(items)
+    first = list(islice(items, 2))
+    if len(first) < 2:
+        with _torch_threads(one_core_each) as initializer:
+            if initializer is not None:
+                initializer()
+            results = [function(item) for item in first]
+        yield from results
+        return
     count = threads or cores()
     most = ahead or 2 * count + 1
     waiting: deque[Future[R]] = deque()
     with _torch_threads(one_core_each) as initializer:
         pool = ThreadPoolExecutor(count, initializer=initializer)
         try:
-            for item in items:
+            for item in chain(first, items):
                 waiting.append(pool.submit(function, item))
                 if len(waiting) >= most:
                     yield waiting.popleft().result()
