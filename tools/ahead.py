@@ -34,11 +34,12 @@ from likelyshot.own_data.model import Model
 OURS = "likelihood_mixture"
 SLOW = ("lr_ici", "alpha_tim", "tim", "entropy_min", "baseline", "baseline_pp", "logistic", "svm")
 NOT_HERE = ("combined", "euclidean", "cosine", "protonet", "matching")
-CELLS = [(kind, shots) for kind in ("dirichlet 1", "dirichlet 2", "dirichlet 5", "balanced") for shots in (1, 5)]
+KINDS = ("dirichlet 1", "dirichlet 2", "dirichlet 5", "balanced")
 #: What is left when a part is taken away.
 ABLATION: dict[str, dict[str, Any]] = {
     "no exponential likelihood": {"exponential": 0.0},
     "no Gaussian likelihood": {"exponential": 1.0},
+    "both likelihoods count half": {"exponential": 0.5},
     "no square root": {"power": 1.0},
     "no prior examples": {"prior_examples": 1e-6},
     "no scatter within classes": {"prior_scatter": 1e6},
@@ -66,7 +67,7 @@ class Pile(NamedTuple):
 PILES = (
     *(Pile(20, shots, 400, "dirichlet") for shots in (1, 3, 5, 10)),
     Pile(20, 5, 400, "balanced"),
-    Pile(20, 5, 60, "dirichlet"),
+    *(Pile(20, 5, size, "dirichlet") for size in (60, 5000)),
     Pile(10, 5, 400, "dirichlet"),
     Pile(10, 5, 400, "dirichlet", 0.2),
     Pile(10, 1, 400, "dirichlet", 0.2),
@@ -261,13 +262,13 @@ def piles(name: str, features: Features, base: Base | None, options: argparse.Na
     for pile in dict.fromkeys(fitted(p, features) for p in PILES):
         note(f"{name}: {pile}")
         drawn = [draw(features, pile, i) for i in range(options.draws)]
-        found = {key: np.array([right(run, *d, pile.ways) for d in drawn]) for key, run in runs.items()}
+        results = {key: np.array([right(run, *d, pile.ways) for d in drawn]) for key, run in runs.items()}
         title = f"{pile.ways}-way {pile.shots}-shot, {pile.size} {pile.kind}"
-        shown = [difference(found[OURS], found[key]) for key in list(runs)[1:]]
+        shown = [difference(results[OURS], results[key]) for key in list(runs)[1:]]
         table.append(
             [
                 title + (f", {pile.foreign:.0%} foreign" if pile.foreign else ""),
-                f"{100 * found[OURS].mean():.1f}",
+                f"{100 * results[OURS].mean():.1f}",
                 *shown,
             ]
         )
@@ -371,9 +372,12 @@ def main() -> None:
     parser.add_argument("--method", help="of trust, instead of the default of classify")
     parser.add_argument("--rivals", nargs="*", help="methods to compare with, instead of all fast ones")
     parser.add_argument("--slow-tasks", type=int, default=0, help="tasks for slow methods; 0 leaves them out")
-    parser.add_argument("--only", nargs="*", metavar="KIND", help="kinds of cells, such as 'dirichlet 2'")
+    parser.add_argument(
+        "--only", nargs="*", metavar="KIND", choices=KINDS, help="kinds of cells, such as 'dirichlet 2'"
+    )
+    parser.add_argument("--shots", nargs="*", type=int, default=[1, 5], help="shots of cells")
     options = parser.parse_args()
-    options.cells = [cell for cell in CELLS if not options.only or cell[0] in options.only]
+    options.cells = [(kind, shots) for kind in options.only or KINDS for shots in options.shots]
     torch.set_num_threads(1)
     for name, features, base in sets(options.features, options.split):
         TABLES[options.what](name, features, base, options)
