@@ -17,7 +17,19 @@ from likelyshot.functional.scores import l2_normalise
 from likelyshot.methods import METHODS
 
 CONTRACT = {
-    "about": {"title", "file", "split", "images", "dim", "classes", "normalised", "encoder", "dataset", "settings"},
+    "about": {
+        "title",
+        "file",
+        "split",
+        "images",
+        "dim",
+        "classes",
+        "normalised",
+        "encoder",
+        "dataset",
+        "left_out",
+        "settings",
+    },
     "zeros": {"share", "edges", "counts"},
     "histograms": {"bins", "width", "counts", "dtype", "images"},
     "families": {

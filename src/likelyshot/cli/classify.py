@@ -89,15 +89,10 @@ def classify(
     For example:
 
         likelyshot classify --demo
-
         likelyshot classify --support labelled/ --query pile/ -o predictions.csv --gallery gallery.html
-
         likelyshot classify --support labelled/ corrections.csv --query pile/
-
         likelyshot classify -s labelled.csv -q texts.csv -o answers.jsonl --reject 0.1
-
         likelyshot classify -s few.npz -q million.npy -o answers.parquet
-
         likelyshot classify -s few.npz -q 'shards/*.parquet' -o answers --part 2/8
     """
     with running(as_json) as (screen, start), on_cluster(ray):

@@ -83,11 +83,8 @@ def evaluate(
     For example:
 
         likelyshot evaluate features.safetensors --method mll cosine --shots 1 5
-
         likelyshot evaluate F.npz --query dirichlet --alpha 1 --param lambda_max=80 -o results/f
-
         likelyshot evaluate --method all --tasks 1000 --json > rows.json
-
         likelyshot evaluate euclidean.safetensors cosine.safetensors mll.safetensors --method mll combined
 
     With three files, each metric is scored on the features of its own network, combined on all of them, and any other

@@ -70,7 +70,6 @@ def explore(
     For example:
 
         likelyshot explore photos/ -o photos.html
-
         likelyshot explore F.safetensors --split val -o f.html --figures figures
     """
     with running(as_json) as (screen, start):
@@ -120,6 +119,8 @@ def explore(
     if "families" not in data:
         few = f"fewer than two classes with more than {shots} image{'s' if shots > 1 else ''} each"
         screen.print(f"The page has the map only, since there are {few}.", soft_wrap=True)
+    if lost := data["about"]["left_out"]:
+        screen.print(f"Left out: {lost}.", soft_wrap=True)
     screen.print(f"Open {page} in a browser.", soft_wrap=True)
     if drawn:
         screen.print(f"Wrote {len(drawn)} figures to {figures}.", soft_wrap=True)

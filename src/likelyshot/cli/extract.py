@@ -61,7 +61,6 @@ def extract(
     For example:
 
         likelyshot extract birds.zip --splits cub --split test -o cub_test.safetensors
-
         likelyshot extract images --checkpoint runs/mini_imagenet_resnet12_mll/best.safetensors -o features.safetensors
     """
     with running(as_json) as (screen, start), on_cluster(ray):

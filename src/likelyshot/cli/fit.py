@@ -55,7 +55,6 @@ def fit(
     For example:
 
         likelyshot fit --support labelled/ -o model.safetensors
-
         likelyshot predict model.safetensors pile/ -o predictions.csv
     """
     with running(as_json) as (screen, start):

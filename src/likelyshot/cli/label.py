@@ -73,9 +73,7 @@ def label(
     For example:
 
         likelyshot label pile/ --classes cat,dog
-
         likelyshot label pile/ --support labelled/ -o labels.csv
-
         likelyshot label pile/ --export imagefolder
     """
     with running(False) as (screen, start):

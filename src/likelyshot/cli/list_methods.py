@@ -17,10 +17,11 @@ def list_methods(
 ) -> None:
     """List the methods: what each does, what it needs and its paper.
 
+    Which one? For your own data, none: classify chooses by the size of the pile. docs/methods.md compares them.
+
     For example:
 
         likelyshot list
-
         likelyshot list mll_transductive
     """
     from likelyshot.cli.tables import method_page, methods_table

@@ -35,9 +35,7 @@ def merge(
     For example:
 
         likelyshot merge answers -o answers.csv
-
         likelyshot merge results/f
-
         likelyshot merge features.safetensors.parts
     """
     with running() as (screen, start):

@@ -33,8 +33,12 @@ SUPPORT = (
     "paths, texts or embeddings, or a features file with labels."
 )
 SEVERAL = f"{SUPPORT} Several are put together; of an image in two of them, the later label counts."
-SupportOption = Annotated[list[Path], typer.Option("--support", "-s", help=SEVERAL, show_default=False)]
-SupportsOption = Annotated[list[Path] | None, typer.Option("--support", "-s", help=SEVERAL, show_default=False)]
+SupportOption = Annotated[
+    list[Path], typer.Option("--support", "-s", metavar="PATH ...", help=SEVERAL, show_default=False)
+]
+SupportsOption = Annotated[
+    list[Path] | None, typer.Option("--support", "-s", metavar="PATH ...", help=SEVERAL, show_default=False)
+]
 MaybeSupportOption = Annotated[Path | None, typer.Option("--support", "-s", help=SUPPORT, show_default=False)]
 LabelColumnOption = Annotated[
     str | None, typer.Option(help="Column of a table with the labels. Default: label, class, ...", show_default=False)
@@ -302,10 +306,11 @@ def _next(result: Classification, extras: dict[str, str], support: Sequence[Path
     """Say what helps most now, and what the next pile needs."""
     given = [str(place) for place in support]
     done = {"Next": "check the rejected and the least certain answers."}
-    if "Gallery" in extras and support and any(item.path and item.text is None for item in result.items[:1]):
+    first = result.items[0]
+    if "Gallery" in extras and support and first.path is not None and first.text is None:
         again = shlex.join(["--support", *given, "corrections.csv"])
         done = {"Next": f"correct what is wrong in the gallery, save it, and classify again with {again}"}
-    elif "Gallery" not in extras and len(result.items) > 1 and support:
+    elif "Gallery" not in extras and len(result.items) > 1 and support and (first.path or first.text):
         again = shlex.join(["likelyshot", *sys.argv[1:], "--gallery", "gallery.html"])
         done = {"Next": f"look through the answers with {again}"}
     if not support:

@@ -86,9 +86,7 @@ def predict(
     For example:
 
         likelyshot predict model.safetensors photo.jpg
-
         likelyshot predict model.safetensors pile/ -o predictions.csv --gallery gallery.html
-
         find incoming -name '*.jpg' | likelyshot predict model.safetensors -
     """
     if output is None and as_json:

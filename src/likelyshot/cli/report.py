@@ -36,7 +36,6 @@ def report(
     For example:
 
         likelyshot report results/reproduce
-
         likelyshot report results/f results/sweep -o report.html --figures figures
     """
     with running(as_json) as (screen, start):

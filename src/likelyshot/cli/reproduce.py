@@ -58,9 +58,7 @@ def reproduce(
     For example:
 
         likelyshot reproduce
-
         likelyshot reproduce --tasks 500 -o results/quick
-
         likelyshot reproduce --full -o results/full
     """
     with running(as_json) as (screen, start), on_cluster(ray):

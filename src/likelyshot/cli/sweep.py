@@ -77,10 +77,11 @@ def sweep(
 ) -> None:
     """Evaluate a method over a grid of its parameters, and plot its accuracy.
 
+    Choose parameters by it on the split val, and test them by likelyshot evaluate.
+
     For example:
 
         likelyshot sweep --method mll --grid lambda_max=20:80:10
-
         likelyshot sweep -m mll_transductive --query dirichlet --grid iterations=0,1,2,5,10,20 eta=0.1:0.9:0.2
     """
     with running(as_json) as (screen, start), on_cluster(ray):

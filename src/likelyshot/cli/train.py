@@ -45,11 +45,8 @@ def train(
     For example:
 
         likelyshot train cub_head_mll --set data.features=F.safetensors
-
         likelyshot train mini_imagenet resnet12 mll --set data.path=images --devices 4 --strategy ddp
-
         likelyshot train mini_imagenet conv4 cosine mine.toml
-
         torchrun --nnodes 2 --nproc-per-node 4 -m likelyshot train R.toml --num-nodes 2 --devices 4 --strategy ddp
     """
     from likelyshot.training.recipes import load_recipe

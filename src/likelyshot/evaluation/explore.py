@@ -172,6 +172,7 @@ def _about(features: Features, settings: dict[str, Any], normalise: bool) -> dic
         "normalised": normalise,
         "encoder": features.source.get("encoder", ""),
         "dataset": features.source.get("dataset", ""),
+        "left_out": features.source.get("left_out", ""),
         "settings": settings,
     }
 

@@ -108,13 +108,15 @@ def _map_section(data: Exploration, pictures: Sequence[Path | None] | None) -> S
         room -= len(uri)
         shown[place] = uri if room >= 0 else ""
     some = "all of them" if count == total else f"{count:,} of {total:,}, evenly spaced"
+    several, wrong = len(layout["classes"]) > 1, "A point among those of another class may have a wrong label. "
     hint = "Point at one, tap it, or go through them with the arrow keys, to see "
     text = (
         f"Every point is an image ({some}); images that the encoder finds similar are near each other. {hint}"
-        f"{'its picture and name' if any(shown) else 'its name'}. A point among those of another class may have "
-        "a wrong label. Only near neighbours mean something: neither the axes nor far distances do."
+        f"{'its picture and name' if any(shown) else 'its name'}. {wrong if several else ''}"
+        "Only near neighbours mean something: neither the axes nor far distances do."
     )
-    caption = "t-SNE of the vectors, each of unit length; one colour per class, which repeat if there are many."
+    colours = "; one colour per class, which repeat if there are many" if several else ""
+    caption = f"t-SNE of the vectors, each of unit length{colours}."
     return Section("Map of the images", [text], [ImageMap("map", caption, {**layout, "pictures": shown})])
 
 
@@ -133,10 +135,11 @@ def explore_summary(data: Exploration) -> list[str]:
     about = data["about"]
     source = " of ".join(text for text in (about["encoder"], about["dataset"]) if text)
     where = f"{about['file']}, split {about['split']}" if about["split"] else about["file"]
-    count = "1 class" if about["classes"] == 1 else f"{about['classes']:,} classes"
+    count = f" of {about['classes']:,} classes" if about["classes"] > 1 else ""
     first = (
-        f"{about['images']:,} images of {count}, {about['dim']:,} features each"
+        f"{about['images']:,} images{count}, {about['dim']:,} features each"
         f"{' (L2-normalised)' if about['normalised'] else ''}, from {where}{f' ({source})' if source else ''}."
+        f"{f' Left out: {lost}.' if (lost := about['left_out']) else ''}"
     )
     if "families" not in data:
         return [first]

@@ -281,7 +281,7 @@ def test_a_map_without_classes_is_a_page(tmp_path):
     features = Features.from_arrays(np.random.default_rng(0).normal(size=(30, 5)), ["pile"] * 30)
     page = explore_page(explore_map(features), command="c")
     assert [section.title for section in page.sections] == ["Map of the images"]
-    assert page.summary[0].startswith("30 images of 1 class, 5 features each")
+    assert page.summary[0].startswith("30 images, 5 features each")
 
 
 def test_pictures_of_a_map_have_a_limit(mapped, monkeypatch):
