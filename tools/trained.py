@@ -209,7 +209,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 3.0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--methods", nargs="+", default=[name for name in STARTS if name != "maml"])
+    parser.add_argument("--methods", nargs="+", default=list(STARTS))
     parser.add_argument("--train-only", action="store_true")
     parser.add_argument("--score-only", action="store_true", help="score the heads that are there")
     arguments = parser.parse_args()

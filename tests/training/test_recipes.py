@@ -8,10 +8,12 @@ import json
 import os
 
 import pytest
+import torch
 
-from likelyshot import InputError
+from likelyshot import InputError, heads
 from likelyshot.encoders import networks
 from likelyshot.encoders.pixels import MEAN, STD
+from likelyshot.methods.binding import needs, parameters
 from likelyshot.training.recipes import PARTS, load_recipe, recipe_from
 
 #: The combinations of docs/training.md, and a hash of the whole recipe with cosine, euclidean and mll.
@@ -37,6 +39,8 @@ TRAINED = {"anil", "ctm", "feat", "leo", "maml", "matching_fce", "meta_lstm", "s
 SOLVED = {"deepemd", "ridge", "svm"}
 #: Those with a recipe for a Conv4 on CIFAR-FS.
 CONV4 = {"anil", "ctm", "deepemd", "feat", "maml", "ridge", "svm"}
+#: Those with the published settings for miniImageNet and tieredImageNet. Siamese networks were published for Omniglot.
+PUBLISHED = (TRAINED | SOLVED) - {"siamese"}
 BASE = 'data.path = "x"\nencoder.name = "conv4"\npretrain.epochs = 3\n'
 GOOD = {"data": {"path": "images"}, "encoder": {"name": "conv4"}, "pretrain": {"epochs": 3}}
 
@@ -80,6 +84,7 @@ def test_every_part_is_used_by_a_combination():
         assert (PARTS / f"{name}.toml").is_file()
     extended = {"cifar_fs", "conv4", "slim_resnet12"}
     own = {f"{name}_{metric}" for name, *more in COMBINATIONS if not more for metric in ("cosine", "euclidean", "mll")}
+    own |= {f"{data}_{name}" for data in ("mini_imagenet", "tiered_imagenet") for name in PUBLISHED} | {"metaoptnet"}
     own |= {f"cub_frozen_{name}" for name in TRAINED} | {f"cifar_fs_conv4_{name}" for name in CONV4}
     assert {path.stem for path in PARTS.glob("*.toml")} == (
         used | extended | own | TRAINED | SOLVED | {"cub_frozen"}
@@ -87,6 +92,25 @@ def test_every_part_is_used_by_a_combination():
         "cifar_fs_conv4",
         "cifar_fs_resnet12",
     }
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_the_published_settings_of_the_trained_methods_fit_together(name):
+    for data in ("mini_imagenet", "tiered_imagenet"):
+        recipe = load_recipe(f"{data}_{name}")
+        assert recipe.finetune.metric == name
+        place = recipe.data.features or recipe.data.path
+        assert data in place
+        known = parameters(name)
+        assert {*recipe.finetune.params, *recipe.validate.params} <= set(known)
+        params = {**recipe.encoder.params, **({"in_dim": 640} if recipe.encoder.name == "identity" else {})}
+        with torch.device("meta"):
+            dim = networks.build(recipe.encoder.name, params).dim
+        if "head" in needs(name):
+            size = sum(weight.numel() for weight in heads.build(name, recipe.finetune.head, dim=dim).parameters())
+            assert size > 0
+    episodes = recipe.finetune.epochs * recipe.finetune.episodes
+    assert episodes == {"ridge": 480_000, "svm": 480_000, "maml": 240_000, "tpn": 100_000}.get(name, episodes)
 
 
 def test_metrics_of_one_network_differ_in_the_metric_only():

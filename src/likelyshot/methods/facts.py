@@ -105,7 +105,7 @@ STATISTICS = {
         "a number per network",
     ),
     "head": Statistic(
-        "a trained head",
+        "a trained head (none is packaged)",
         "a trained head",
         "train one with likelyshot train, and give the features that it writes, or --method NAME:CHECKPOINT",
         "likelyshot.load_head(path)",

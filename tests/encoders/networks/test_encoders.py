@@ -213,7 +213,7 @@ def test_bad_parameters_are_refused(name, params, message):
         build(name, params)
 
 
-@pytest.mark.parametrize("name", ["conv4", "resnet12"])
+@pytest.mark.parametrize("name", ["conv4", "resnet12", "resnet18"])
 def test_a_grid_keeps_cells_of_the_last_map_channel_by_channel(name):
     images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     one, two = (build(name, {"widths": [4, 4, 8, 8], "grid": grid}, seed=1).eval() for grid in (1, 2))
@@ -221,8 +221,9 @@ def test_a_grid_keeps_cells_of_the_last_map_channel_by_channel(name):
         pooled, cells = one(images), two(images)
     assert (one.dim, two.dim, tuple(cells.shape)) == (8, 32, (2, 32))
     torch.testing.assert_close(cells.view(2, 8, 4).mean(-1), pooled)
-    with pytest.raises(InputError, match="expected a grid of at most 2 cells, the side of the last map, got 3"):
-        build(name, {"widths": [4, 4, 8, 8], "grid": 3})(images)
+    side = 4 if name == "resnet18" else 2
+    with pytest.raises(InputError, match=f"a grid of at most {side} cells, the side of the last map, got {side + 1}"):
+        build(name, {"widths": [4, 4, 8, 8], "grid": side + 1})(images)
 
 
 def test_pixels_as_they_are():

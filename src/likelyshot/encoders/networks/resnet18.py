@@ -32,23 +32,25 @@ class Block(nn.Module):
 class ResNet18(Encoder):
     """A convolution 3 x 3 of stride 1, then four stages of two blocks; each stage but the first halves the map."""
 
-    def __init__(self, widths: tuple[int, ...]) -> None:
+    def __init__(self, widths: tuple[int, ...], grid: int = 1) -> None:
         super().__init__()
         stem = nn.Conv2d(3, widths[0], 3, padding=1, bias=False)
         layers: list[nn.Module] = [stem, nn.BatchNorm2d(widths[0]), nn.ReLU(inplace=True)]
         for before, width, stride in zip((widths[0], *widths), widths, (1, 2, 2, 2), strict=False):
             layers += [Block(before, width, stride), Block(width, width, 1)]
         self.layers = nn.Sequential(*layers)
-        self.dim = widths[-1]
+        self.grid, self.dim = grid, widths[-1] * grid * grid
         start_weights(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Encode images: (n, c, h, w) -> (n, dim)."""
-        return pooled(self.layers(images))
+        return pooled(self.layers(images), self.grid)
 
 
-def resnet18(*, widths: tuple[int, ...] = (64, 128, 256, 512)) -> ResNet18:
+def resnet18(*, widths: tuple[int, ...] = (64, 128, 256, 512), grid: int = 1) -> ResNet18:
     """Build ResNet18 (He et al., CVPR 2016) as SimpleShot and FEAT have it: no stride and no pooling in its stem.
+
+    It gives the mean over `grid` x `grid` cells of its last map.
 
     >>> import torch
     >>> resnet18(widths=(4, 8, 8, 16))(torch.rand(2, 3, 32, 32)).shape
@@ -56,4 +58,5 @@ def resnet18(*, widths: tuple[int, ...] = (64, 128, 256, 512)) -> ResNet18:
     """
     of_length(4, widths=widths)
     between(1, 16_384, widths=widths)
-    return ResNet18(widths)
+    between(1, 11, grid=grid)
+    return ResNet18(widths, grid)
