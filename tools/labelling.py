@@ -38,7 +38,7 @@ from likelyshot import Features, label
 from likelyshot.labelling import Labelling, selection
 from likelyshot.labelling.desk import DOUBT_EVERY, DOUBTFUL, VARIED
 from likelyshot.labelling.journal import Guess
-from likelyshot.labelling.rounds import Known, Round, learn, part
+from likelyshot.labelling.rounds import Known, Round, learn
 
 WAYS = ("random", "least certain", "our choice", "groups")
 COLOURS = ("#777777", "#e69f00", "#0072b2", "#009e73")
@@ -121,7 +121,7 @@ def steps(pile: Heap, way: str, method: str | None, seed: int) -> Iterator[Point
             screens += 1
         else:
             clicks += len(names)
-            for place in singles(pile, found, np.arange(len(left)), way, len(names), chance):
+            for place in singles(pile, found, known.vectors, way, len(names), chance):
                 labels[int(left[place])] = pile.truth[int(left[place])]
         for place, n in enumerate(left.tolist()):  # what was guessed of the items that now have an answer
             if n in labels or refused.get(n) == predicted[place]:
@@ -129,18 +129,14 @@ def steps(pile: Heap, way: str, method: str | None, seed: int) -> Iterator[Point
 
 
 def singles(
-    pile: Heap, found: Round, rows: NDArray[np.intp], way: str, count: int, chance: np.random.Generator
+    pile: Heap, found: Round, known: NDArray[np.float32], way: str, count: int, chance: np.random.Generator
 ) -> list[int]:
     """Choose single items, as places among the open ones."""
-    if not len(rows) or count <= 0:
-        return []
     if way == "random":
-        return [int(place) for place in chance.choice(rows, min(count, len(rows)), replace=False)]
-    answers = part(found.answers, rows)
+        return [int(place) for place in chance.choice(len(found.open), min(count, len(found.open)), replace=False)]
     if way == "least certain":
-        return [int(rows[place]) for place in np.argsort(answers.margin, kind="stable")[:count]]
-    chosen = selection.teach_most(pile.vectors[found.open[rows]], answers, count)
-    return [int(rows[place]) for place in chosen]
+        return [int(place) for place in np.argsort(found.answers.margin, kind="stable")[:count]]
+    return selection.teach_most(pile.vectors, found.answers, count, rows=found.open, known=known)
 
 
 def one_screen(
@@ -156,7 +152,7 @@ def one_screen(
         checked.update(doubtful[:DOUBTFUL])
         clicks += bool(doubtful)
     examples = [sum(label == name for label in labels.values()) for name in found.answers.classes]
-    sections = selection.next_screen(pile.vectors, found.open, found.answers, examples)
+    sections = selection.next_screen(pile.vectors, found.open, found.answers, examples, pile.vectors[sorted(labels)])
     if not sections and not clicks:  # nothing is unsure, and no class has a group
         sections = [selection.ScreenSection("single", list(range(min(len(found.open), VARIED))))]
     for kind, places, names in sections:

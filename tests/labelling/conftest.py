@@ -124,6 +124,9 @@ def fresh(shared):
 @pytest.fixture(scope="module")
 def windows(chromium):
     """A window as wide as a desktop, and one of a phone, each opened once."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=60_000)  # a busy machine may take its time
     opened = {}
 
     def window(width):
@@ -169,4 +172,4 @@ def wait_screen(tab, least):
     """Wait until a page shows a screen of at least this number."""
     from playwright.sync_api import expect
 
-    expect(tab.locator("html")).to_have_attribute("data-screen", re.compile(f"^[{least}-9]$"), timeout=60_000)
+    expect(tab.locator("html")).to_have_attribute("data-screen", re.compile(f"^[{least}-9]$"))

@@ -72,7 +72,7 @@ def test_a_label_that_looks_wrong_is_shown_until_it_is_checked(desk_of, tmp_path
     desk.set("wrong", [(wrong, "label", "blue")])
     doubt = [section for section in desk.screen()["sections"] if section["kind"] == "doubt"]
     assert numbers({"sections": doubt}) == [wrong]
-    assert doubt[0]["cards"][0]["note"] == "labelled blue, looks like red"
+    assert doubt[0]["cards"][0]["doubt"] == {"label": "blue", "better": "red"}
     desk.check([wrong])
     assert not [section for section in desk.screen()["sections"] if section["kind"] == "doubt"]
 

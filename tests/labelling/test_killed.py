@@ -24,14 +24,15 @@ import likelyshot
 KILLS = 20
 ITEMS = 60
 
-#: Imports everything once. For every line on its input it forks a process that serves the pile, and says where.
+#: Serves a page once, so that everything is imported. For every line on its input it then forks a process that serves
+#: the pile, and says where.
 NURSERY = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 import torch
 torch.set_num_threads(1)
 from likelyshot import label
-import likelyshot.labelling.server
+label(sys.argv[2], output=sys.argv[3] + ".first.csv", browser=False, cache=None).stop()
 for line in sys.stdin:
     child = os.fork()
     if child:

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from likelyshot.confidence.held_out import HeldOut
-from likelyshot.labelling import rounds
+from likelyshot.labelling import rounds, selection
 from likelyshot.labelling.journal import Guess, Measured
 from likelyshot.labelling.rounds import Known, expected_right, few, growth, learn, learn_in_parts, page_temperature
 from likelyshot.labelling.selection import groups, most_common_pair, next_screen, strangest, teach_most, varied
@@ -89,6 +89,8 @@ def test_growth_is_told_only_where_it_can_be():
     assert found.points == pytest.approx(2)
     wanted = 1 - rising[-1].accuracy - 0.02
     assert found.labels == pytest.approx((wanted / 0.8) ** (-1 / 0.4) - 100, abs=1)
+    assert growth(rising, left=found.labels) == found
+    assert "more than there are items left" in growth(rising, left=found.labels - 1).why
     assert growth(rising[:3]).labels is None
     assert growth([Measured(n, 0.7) for n in (20, 40, 60, 80)]).labels is None
     up_and_down = [Measured(n, a) for n, a in ((20, 0.5), (40, 0.8), (60, 0.4), (80, 0.85), (100, 0.6))]
@@ -210,10 +212,52 @@ def test_what_was_seen_comes_last():
     assert {row // 10 for row in varied(vectors, 3, known=vectors[:10])} == {1, 2, 3}
 
 
-def test_items_that_teach_differ_from_each_other():
+def greedy(vectors, p, count, known):
+    """Facility location by plain loops."""
+
+    def centred(x):
+        x = x / np.linalg.norm(x, axis=1, keepdims=True) - (vectors / np.linalg.norm(vectors, axis=1)[:, None]).mean(0)
+        return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+    own, wrong, chosen = centred(vectors), 1 - p.max(1), []
+    labelled = list(centred(known))
+
+    def total(more):
+        return sum(u * max([0.0, *(float(x @ y) for y in more)]) for x, u in zip(own, wrong, strict=True))
+
+    while len(chosen) < count:
+        totals = {i: total([*labelled, *own[chosen], own[i]]) for i in range(len(own)) if i not in chosen}
+        chosen.append(max(totals, key=totals.__getitem__))
+    return chosen
+
+
+def test_what_teaches_most_is_the_greedy_choice_of_facility_location():
     chance = np.random.default_rng(0)
-    vectors = np.concatenate([np.tile([1.0, 1.0, 0.0], (30, 1)), np.tile([0.0, 1.0, 1.0], (30, 1))])
-    vectors += 0.01 * chance.random((60, 3))
-    found = teach_most(vectors, answers([[0.5, 0.5]] * 60), 2)
-    assert {row < 30 for row in found} == {True, False}
+    vectors, known = chance.exponential(1.0, (30, 6)), chance.exponential(1.0, (3, 6))
+    p = chance.dirichlet([0.5] * 3, 30)
+    assert teach_most(vectors, answers(p), 6, known=known) == greedy(vectors, p, 6, known)
+    order = chance.permutation(30)  # where the items are in the pile does not matter
+    assert [order[i] for i in teach_most(vectors, answers(p[order]), 6, rows=order, known=known)] == greedy(
+        vectors, p, 6, known
+    )
+
+
+def test_items_that_teach_cover_large_kinds_first_and_none_that_is_labelled():
+    chance = np.random.default_rng(0)
+    truth = np.repeat([0, 1, 2], [30, 20, 10])
+    vectors = np.eye(3)[truth] + 0.01 * chance.random((60, 3))
+    unsure = answers([[0.5, 0.5]] * 60)
+    assert truth[teach_most(vectors, unsure, 3)].tolist() == [0, 1, 2]
+    assert truth[teach_most(vectors, unsure, 2, known=vectors[:1])].tolist() == [1, 2]
+    sure = answers([[0.5, 0.5]] * 50 + [[1.0, 0.0]] * 10)
+    assert 2 not in truth[teach_most(vectors, sure, 2)]
     assert teach_most(vectors[:2], answers([[0.5, 0.5]] * 2), 5) == [0, 1]
+
+
+def test_of_many_items_a_sample_stands_for_the_surer_ones(monkeypatch):
+    chance = np.random.default_rng(0)
+    monkeypatch.setattr(selection, "POOL", 30)
+    truth = np.repeat([0, 1], [40, 400])
+    vectors = np.eye(2)[truth] + 0.01 * chance.random((440, 2))
+    p = np.where(truth == 0, 0.5, 0.8)[:, None] * [1, -1] + [0, 1]
+    assert truth[teach_most(vectors, answers(p), 1)].tolist() == [1]  # 400 x 0.2 is more than 40 x 0.5

@@ -296,7 +296,8 @@ class Desk:
         low, high = (f"{100 * bound:.0f}" for bound in found.interval)
         now = f"{100 * found.accuracy:.0f} %, probably between {low} and {high} %"
         sentences = [f"Expected accuracy on the whole pile now: {now}."]
-        more = growth(self.labels.history)
+        closed = sum(value.kind in ("label", "none") for value in list(self.labels.values.values()))
+        more = growth(self.labels.history, len(self.things) - closed)
         points = f"{more.points:.0f} more {'point' if round(more.points) == 1 else 'points'}"
         if more.points < 0.5:
             sentences.append("There is less than a point to gain.")
@@ -339,9 +340,9 @@ class Desk:
 
     def _by_round(self, found: Round) -> list[dict[str, Any]]:
         rows = np.flatnonzero(np.isin(found.open, self._fresh(self.open_items())))
-        answers, labels = part(found.answers, rows), self.known().labels
-        examples = [labels.count(name) for name in answers.classes]
-        chosen = selection.next_screen(self.things.vectors, found.open[rows], answers, examples)
+        answers, known = part(found.answers, rows), self.known()
+        examples = [known.labels.count(name) for name in answers.classes]
+        chosen = selection.next_screen(self.things.vectors, found.open[rows], answers, examples, known.vectors)
         sections = self._doubtful(found) if not chosen or self._later % DOUBT_EVERY == 0 else []
         if not chosen and not sections:  # nothing is unsure, and no class has a group
             chosen = [selection.ScreenSection("single", list(range(min(len(rows), VARIED))))]
@@ -362,7 +363,7 @@ class Desk:
         doubtful = [(n, d) for n, d in doubtful if n >= 0 and self._still(n, d.label)][:DOUBTFUL]
         section = self._section("doubt", "Do these labels hold?", [n for n, _ in doubtful])
         for card, (_, doubt) in zip(section["cards"], doubtful, strict=True):
-            card["note"] = f"labelled {doubt.label}, looks like {doubt.better}"
+            card["doubt"] = {"label": doubt.label, "better": doubt.better}
         return [section] if doubtful else []
 
     def _still(self, number: int, label: str) -> bool:

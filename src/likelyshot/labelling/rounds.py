@@ -311,12 +311,16 @@ class Growth(NamedTuple):
     why: str  # it cannot be told
 
 
-def growth(history: Sequence[Measured]) -> Growth:
+def growth(history: Sequence[Measured], left: float = math.inf) -> Growth:
     """Say about how many more labels the next points of accuracy cost.
 
     The error is taken to fall as a power of the number of labels, the line through the last ten rounds in logarithms.
     Where there are fewer than four rounds, the line does not fall or fits badly, or it would have to be followed
-    beyond four times the labels so far, the answer is that it is unknown.
+    beyond four times the labels so far or the items of the pile, the answer is that it is unknown.
+
+    Args:
+        history: What accuracy was expected after the rounds.
+        left: Number of items without a label.
 
     >>> growth([Measured(n, 1 - n**-0.5) for n in (10, 20, 30, 40)])
     Growth(points=2.0, labels=12, why='')
@@ -332,12 +336,15 @@ def growth(history: Sequence[Measured]) -> Growth:
     x, y = np.log([point.labels for point in points]), np.log([1 - point.accuracy for point in points])
     slope, start = np.polyfit(x, y, 1)
     spread = float(np.square(y - y.mean()).sum())
-    left = float(np.square(y - start - slope * x).sum())
+    unexplained = float(np.square(y - start - slope * x).sum())
     if slope >= -0.02:
         return Growth(100 * step, None, "since the accuracy has not grown over the last rounds")
-    if left > 0.5 * spread:
+    if unexplained > 0.5 * spread:
         return Growth(100 * step, None, "since the last rounds went up and down")
     wanted = points[-1].labels * ((1 - now - step) / (1 - now)) ** (1 / slope)
     if wanted > 4 * points[-1].labels:
         return Growth(100 * step, None, "since it would be more than three times the labels so far")
-    return Growth(100 * step, max(1, round(wanted - points[-1].labels)), "")
+    more = max(1, round(wanted - points[-1].labels))
+    if more > left:
+        return Growth(100 * step, None, "since by the last rounds it would be more than there are items left")
+    return Growth(100 * step, more, "")

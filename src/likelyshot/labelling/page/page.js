@@ -182,7 +182,9 @@ function makeCard(item, section) {
   } else element.append(make("div", { class: "none" }, "no picture, only an embedding"));
   const name = make("span", { class: "name", title: item.name });
   name.append(make("bdi", {}, item.name.split(/[\\/]/).pop() || item.name));
-  element.append(name, make("span", { class: "says" }));
+  const line = make("span", { class: "says" });
+  line.append(make("bdi"), make("span"));
+  element.append(name, line);
   element.addEventListener("click", event => clicked(card, event));
   element.addEventListener("dblclick", () => enlarge(card));
   element.addEventListener("focus", () => point(card));
@@ -199,14 +201,13 @@ async function missing(card, image) {
 }
 
 function says(card) {
-  const { value, guess, note } = card.item;
+  const { value, guess, doubt } = card.item;
   if (card.off) return `not ${card.section.classes[0]}`;
-  if (value?.kind === "label") return value.name;
+  if (value?.kind === "label") return doubt?.label === value.name ? `${value.name}, looks like ${doubt.better}` : value.name;
   if (value?.kind === "none") return "none of these";
   if (value?.kind === "skip") return "skipped";
   if (value?.kind === "not") return `not ${value.name}`;
-  if (note) return note;
-  return guess ? `${guess.name}? ${Math.min(99, Math.round(100 * guess.probability))} %` : "";
+  return guess ? `${guess.name}?` : "";
 }
 
 function draw(card) {
@@ -218,10 +219,12 @@ function draw(card) {
   element.classList.toggle("in-group", grouped);
   element.setAttribute("aria-selected", String(grouped ? !card.off : card.selected));
   const text = card.off && labelled ? item.value.name || "none of these" : says(card);
-  const line = element.querySelector(".says");
-  if (line.textContent !== text) line.textContent = text;
+  const sure = item.guess && !item.value && !card.off ? ` ${Math.min(99, Math.round(100 * item.guess.probability))} %` : "";
+  const [words, share] = element.querySelector(".says").children;
+  if (words.textContent !== text) words.textContent = text;
+  if (share.textContent !== sure) share.textContent = sure; // stays in view where the name of a class is cut
   const what = item.text !== null ? item.text.slice(0, 200) : item.name;
-  const told = item.value?.kind === "label" ? `labelled ${text}` : text || "no label";
+  const told = item.value?.kind === "label" ? `labelled ${text}` : `${text}${sure}` || "no label";
   element.setAttribute("aria-label", `${what}: ${told}`);
 }
 
@@ -511,6 +514,7 @@ async function choose(wanted) {
 function move(key, extend) {
   const all = shownCards();
   if (!all.length) return;
+  if (view === "all" && (key === "Home" || key === "End")) return moveToEnd(key === "End");
   const from = all.indexOf(current);
   if (from < 0) return point(all[0], true);
   let to = from;
@@ -533,6 +537,13 @@ function move(key, extend) {
   to = Math.max(0, Math.min(all.length - 1, to));
   if (extend) selectBetween(current, all[to]);
   point(all[to], true);
+}
+
+async function moveToEnd(last) {
+  scrollTo({ top: last ? document.documentElement.scrollHeight : 0 });
+  await drawList();
+  const card = rows.get(last ? total - 1 : 0);
+  if (card) point(card, true);
 }
 
 function enlarge(card) {
