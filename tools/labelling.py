@@ -313,7 +313,7 @@ def use(page: Labelling, truth: NDArray[np.int64], names: list[str], repeats: in
             cores.append(time.process_time() - used)
         until = f"{min(screens):.2f} s until the next screen, {min(wholes):.2f} s until all items are classified"
         print(f"{each} labels per class: {until} ({min(cores):.2f} s of one core; best of {repeats})", flush=True)
-    clicks = []
+    clicks: list[float] = []
     for _ in range(40):  # a round is under way all the time
         asking = threading.Thread(target=person.get, args=("screen",)) if len(clicks) % 10 == 0 else None
         if asking is not None:

@@ -16,6 +16,7 @@ NASTY = "<img src=x onerror=alert(1)>.png"
 def wait_screen(tab, least):
     expect(tab.locator("html")).to_have_attribute("data-screen", re.compile(f"^[{least}-9]$"))
 
+
 def labels_of(client):
     things, values = client.server.desk.things, client.server.desk.labels.values
     return {things.numbers[key]: value.name for key, value in values.items() if value.kind == "label"}

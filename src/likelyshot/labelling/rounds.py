@@ -30,14 +30,14 @@ SAMPLE = 2000
 MOST_EXAMPLES = 600
 #: The temperature of a page in units of the usual one: on piles of CIFAR-FS and CUB, probabilities then came true.
 #: docs/results/labelling.md has the figures.
-SHARPER = 0.85
+SHARPER = 0.75
 #: Guesses that correct the probabilities: the last ones, since the method is better with every round.
 RECENT = 50
 #: Precision of the line that corrects probabilities, in logits, around the identity: its offset and its slope.
 LINE = (4.0, 100.0)
 #: How far the corrected probabilities are off, in logits: a constant, and a share of the logit. With INTERVAL, the
 #: quantile of a 90 % interval. docs/results/labelling.md has how often the interval held.
-OFF, INTERVAL = (0.3, 0.3), 1.645
+OFF, INTERVAL = (0.4, 0.2), 1.645
 #: Rounds that the growth of the accuracy is judged by, at least.
 FEWEST_ROUNDS = 4
 
@@ -235,7 +235,8 @@ def expected_right(probability: NDArray[np.float64], guesses: Sequence[Guess] = 
     Labelled items that are held out would mislead: they were chosen because they are hard. But they were chosen by
     their probabilities, so that among items of one probability the labelled ones are like the others. A line in
     logits, from the probability that was shown to the one that it was right, corrects the probabilities; without
-    guesses it is the identity. The interval is that of the line, and of how far it was off in simulations.
+    guesses it is the identity. The interval is that of the line, of how far it was off in simulations, and of chance,
+    which makes some of the answers right and some wrong.
 
     Args:
         probability: Of the answers (n,).
@@ -255,13 +256,20 @@ def expected_right(probability: NDArray[np.float64], guesses: Sequence[Guess] = 
     line = np.array([0.0, 1.0])  # the identity
     curve = precision
     for _ in range(25):  # Newton's method for the logistic regression
-        p = 1 / (1 + np.exp(-rows @ line))
+        p = _share(rows @ line)
         curve = (rows * (p * (1 - p))[:, None]).T @ rows + precision
         line = line + np.linalg.solve(curve, rows.T @ (right - p) - precision @ (line - [0.0, 1.0]))
     shown = _logit(probability)
     spread = INTERVAL * np.sqrt(np.linalg.inv(curve)[0, 0] + OFF[0] ** 2 + np.square(OFF[1] * shown))
     middle = line[0] + line[1] * shown
-    return Right(*(float((1 / (1 + np.exp(-value))).sum()) for value in (middle, middle - spread, middle + spread)))
+    number, low, high = (float(_share(value).sum()) for value in (middle, middle - spread, middle + spread))
+    chance = INTERVAL * math.sqrt(float((_share(middle) * _share(-middle)).sum()))
+    down, up = math.hypot(number - low, chance), math.hypot(high - number, chance)
+    return Right(number, max(number - down, 0.0), min(number + up, float(len(shown))))
+
+
+def _share(logit: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(1 / (1 + np.exp(-logit)))
 
 
 def _logit(p: NDArray[np.float64]) -> NDArray[np.float64]:

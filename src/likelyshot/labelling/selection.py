@@ -96,12 +96,12 @@ def teach_most(
 ) -> list[int]:
     """Choose the items whose labels teach most: near to many uncertain items that no labelled example is near to.
 
-    With s_ij the cosine of two items around the centre, 0 where it is negative, and u_j the probability that
-    the answer for item j is wrong, the chosen items A make sum_j u_j max(0, max_{i in A} s_ij - c_j) large, where c_j is
-    the largest s of item j and a labelled example: facility location, weighted by what is expected to be wrong. While
-    labels are few, this covers the pile; later, hardly an item is nearer to another one than a label is, and u alone
-    decides. One item after the other is chosen, each where the sum grows most, which gives at least 63 % of the largest
-    sum (Nemhauser, Wolsey & Fisher 1978).
+    With s_ij the cosine of two items around the centre, 0 where it is negative, and u_j the probability that the answer
+    for item j is wrong, the chosen items A make sum_j u_j max(0, max_{i in A} s_ij - c_j) large, with c_j the largest s
+    of item j and a labelled example: facility location, weighted by what is expected to be wrong. While labels are
+    few, this covers the pile; later, hardly an item is nearer to another one than a label is, and u alone decides. One
+    item after the other is chosen, each where the sum grows most, which gives at least 63 % of the largest sum
+    (Nemhauser, Wolsey & Fisher 1978).
 
     Args:
         vectors: The pile (m, d).
