@@ -171,13 +171,14 @@ def test_a_server_killed_twenty_times_in_mid_click_loses_and_doubles_nothing(nur
             assert browser.state() == expected.state
             if turn < KILLS:
                 killer = threading.Timer(chance.uniform(0.0, 0.04), nursery.kill)
-                killer.start()
                 with contextlib.suppress(GoneError):
                     while True:
                         again = expected.next_order()
                         answer = browser.click(again)
                         expected.did(again)
                         assert (answer["version"], answer["labelled"]) == (expected.version, len(expected.values))
+                        if killer.ident is None:  # after the first click, which a busy machine may take long for
+                            killer.start()
                 killer.join()
         if turn == KILLS:
             nursery.kill()
@@ -186,7 +187,7 @@ def test_a_server_killed_twenty_times_in_mid_click_loses_and_doubles_nothing(nur
     lines = Path(f"{nursery.output}.journal").read_bytes().splitlines()[1:]
     ids = [entry["id"] for line in lines if (entry := json.loads(line))["do"] != "round"]
     assert ids == [f"click {number}" for number in range(1, expected.clicks + 1)]
-    assert expected.clicks > KILLS
+    assert expected.clicks >= 2 * KILLS
     with nursery.output.open(newline="") as file:
         rows = {int(row["features_row"]) - 1: row["label"] for row in csv.DictReader(file)}
     assert rows == expected.values
