@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,3 +71,14 @@ def test_a_bad_address_is_told_at_once(address):
     pytest.importorskip("ray")
     with pytest.raises(InputError, match=f"head of a Ray cluster at {address}, but nothing answers"):
         Ray(address)
+
+
+def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch):
+    def init(**settings):
+        raise Exception("The current node timed out during startup.\nmore")  # as Ray does
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    with pytest.raises(InputError, match=r"expected Ray to start on this machine, but .* startup\.\): try again"):
+        Ray("local")
+    with pytest.raises(InputError, match=r"expected a Ray cluster at auto, but cannot join it"):
+        Ray("auto")

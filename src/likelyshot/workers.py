@@ -158,8 +158,13 @@ class Ray:
                 logging_level=logging.ERROR,
                 **({"num_cpus": cores()} if address == "local" else {}),
             )
-        except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
+        except Exception as error:  # Ray raises a bare one where its own processes do not start in time
             reason = str(error).strip().split("\n")[0][:160]
+            if address == "local":
+                raise InputError(
+                    f"expected Ray to start on this machine, but it did not ({reason}): try again when the machine is "
+                    "less busy, or leave out --ray"
+                ) from None
             raise InputError(
                 f"expected a Ray cluster at {address}, but cannot join it ({reason}): start one with ray start --head, "
                 "or give --ray alone for one on this machine"
@@ -224,7 +229,7 @@ def _reach(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
     except (OSError, ValueError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = "no port" if isinstance(error, ValueError) else getattr(error, "strerror", None) or str(error)
         raise InputError(
             f"expected the head of a Ray cluster at {address}, but nothing answers there ({reason}): give HOST:PORT "
             "as ray start --head prints it"

@@ -130,12 +130,16 @@ def _with_address(arguments: Sequence[str]) -> list[str]:
 
     >>> _with_address(["classify", "--ray", "-s", "few"]), _with_address(["sweep", "--ray", "head:6379"])
     (['classify', '--ray', 'local', '-s', 'few'], ['sweep', '--ray', 'head:6379'])
+    >>> _with_address(["classify", "--ray", "head"]), _with_address(["sweep", "--ray", "features"])
+    (['classify', '--ray', 'head'], ['sweep', '--ray', 'local', 'features'])
     """
     given: list[str] = []
+    alone = bool(arguments) and arguments[0] in ALONE
     for place, argument in enumerate(arguments):
         following = "".join(arguments[place + 1 : place + 2])
         given.append(argument)
-        if argument == "--ray" and not ADDRESS.fullmatch(following):
+        is_address = bool(ADDRESS.fullmatch(following)) or (alone and following[:1] not in ("", "-"))
+        if argument == "--ray" and not is_address:
             given.append("local")
     return given
 

@@ -88,7 +88,8 @@ def extract(
             done, there = extract_part(data, output, mine, **settings)
             before = f"; {there} were finished before" if there else ""
             whole = shlex.join(["likelyshot", "merge", f"{output}.parts", "-o", str(output)])
-            said = f"Finished {mine}: {done} blocks of images{before}. When all parts are finished: {whole}"
+            count = "1 block" if done == 1 else f"{done} blocks"
+            said = f"Finished {mine}: {count} of images{before}. When all parts are finished: {whole}"
             screen.print(said, soft_wrap=True)
             return
         found = run(data, output, **settings)

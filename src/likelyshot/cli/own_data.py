@@ -188,7 +188,8 @@ def embed_own_part(
     done, there = embed_part(fitted, pile, output, part, **settings)
     before = f"; {there} were finished before" if there else ""
     whole = shlex.join(["likelyshot", "merge", str(output), "-o", f"{output}.csv"])
-    said = f"Finished {part}: {done} blocks of {pile.kind}s{before}. When all parts are: {whole}"
+    count = "1 block" if done == 1 else f"{done} blocks"
+    said = f"Finished {part}: {count} of {pile.kind}s{before}. When all parts are: {whole}"
     screen.print(said, soft_wrap=True)
 
 

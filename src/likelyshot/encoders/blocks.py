@@ -222,7 +222,7 @@ def read_blocks(folder: Path, command: str = "run the command") -> Whole:
     if missing:
         whose = [n for n in range(1, about.parts + 1) if set(Part(n, about.parts).of(about.blocks)) & set(missing)]
         raise InputError(
-            f"expected {about.blocks} blocks in {folder}, but {len(missing)} are missing, so "
+            f"expected all blocks in {folder}, but {len(missing)} of {about.blocks} are missing, so "
             f"{'part' if len(whose) == 1 else 'parts'} {', '.join(map(str, whose))} of {about.parts} "
             f"{'is' if len(whose) == 1 else 'are'} not finished: {command} with --part {whose[0]}/{about.parts} again"
         )
