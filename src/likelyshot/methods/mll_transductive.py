@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +16,9 @@ from likelyshot.functional.checks import (
     prepare,
 )
 from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates, rate_bound, shrunk_means
+
+#: Bytes of the queries that are weighted at a time: five passes over them stay in the cache of a core, of 1 MB or more.
+BLOCK_BYTES = 2**19
 
 
 @torch.no_grad()
@@ -58,13 +60,12 @@ def mll_transductive(
     prototypes = shrunk_means(support, labels, n_ways, shrinkage)  # (..., k, d)
     bound = rate_bound(prototypes, lambda_max)
     rates = exponential_rates(prototypes, bound)
-    scores = exponential_log_likelihood(query, rates)
-    buffer = query.new_empty(*scores.shape[:-1], query.shape[-1])
+    if iterations:
+        sums = ClassSums(query.expand(*np.broadcast_shapes(query.shape[:-2], rates.shape[:-2]), -1, -1), n_ways)
     for _ in range(iterations):
-        prototypes = moved(prototypes, *class_sums(query, rates, scores.argmax(-1), buffer), eta)
+        prototypes = moved(prototypes, *sums(rates), eta)
         rates = exponential_rates(prototypes, bound)
-        scores = exponential_log_likelihood(query, rates)
-    return scores
+    return exponential_log_likelihood(query, rates)
 
 
 def check_parameters(lambda_max: float | None, iterations: int, eta: float, shrinkage: float) -> None:
@@ -75,29 +76,50 @@ def check_parameters(lambda_max: float | None, iterations: int, eta: float, shri
     check_count("iterations", iterations, "the paper uses 10")
 
 
-def class_sums(query: Tensor, rates: Tensor, assigned: Tensor, weighted: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Sum Phi_q f_q over the queries that are assigned to each class, and count these queries.
+class ClassSums:
+    """Sum Phi_q f_q over the queries that are assigned to each class, and count these queries, for rates of any round.
 
-    The sums of several blocks of queries add up to those of all. `weighted` (..., q, d) is a buffer to reuse: a fresh
-    one page-faults in every round.
-    Shapes: query (..., q, d), rates (..., k, d), assigned (..., q) -> (..., k, d) and (..., k, 1).
+    Each query is assigned to its likeliest class, the first of tied ones. The sums of several blocks of queries add up
+    to those of all. The blocks, and the memory for what is computed of them, serve all rounds.
+    Shapes: query (..., q, d), rates (..., k, d) -> (..., k, d) and (..., k, 1).
     """
-    leading, (ways, dim) = assigned.shape[:-1], rates.shape[-2:]
-    weighted = query.new_empty(*assigned.shape, dim) if weighted is None else weighted
-    first = torch.arange(0, ways * leading.numel(), ways, device=query.device)  # row of a task's class 0
-    row = (first.view(*leading, 1) + assigned).view(-1)  # of its class among all classes of all tasks
-    exponents = (rates * -math.log2(math.e)).expand(*leading, -1, -1).reshape(-1, dim)  # exp2 costs half of exp
-    torch.index_select(exponents, 0, row, out=weighted.view(-1, dim))
-    weighted.mul_(query).exp2_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q)
-    torch.addcmul(query, query, weighted, value=-1, out=weighted)  # Phi_q f_q
-    if machine.on_accelerator(query):  # which would add in any order, and wait to count
-        member = assigned.unsqueeze(-2) == torch.arange(ways, device=query.device).unsqueeze(-1)  # (..., k, q)
-        return member.to(query.dtype) @ weighted, member.sum(-1, keepdim=True)
-    total = torch.zeros_like(exponents).index_add_(0, row, weighted.view(-1, dim))  # half the time of a product
-    count = row.bincount(minlength=leading.numel() * ways)
-    return total.view(*leading, ways, dim), count.view(*leading, ways, 1)
+
+    def __init__(self, query: Tensor, n_ways: int) -> None:
+        self._leading, (queries, dim) = query.shape[:-2], query.shape[-2:]
+        tasks = self._leading.numel()
+        self._query = query.reshape(tasks, queries, dim)
+        self._way = torch.arange(n_ways, device=query.device).unsqueeze(-1)
+        self._first = n_ways * torch.arange(tasks, device=query.device).unsqueeze(-1)  # row of a task's class 0
+        self._row = self._first.repeat(1, queries)  # (t, q), of its class among the classes of all tasks
+        self._member = query.new_empty(tasks, n_ways, queries)
+        self._total, self._exponents = (query.new_empty(tasks, n_ways, dim) for _ in range(2))
+        least = max(1, BLOCK_BYTES // max(1, queries * dim * query.element_size()))
+        size = max(1, tasks if machine.on_accelerator(query) else min(tasks, least))  # of a block, in tasks
+        weighted = query.new_empty(size, queries, dim)
+        parts = (torch.split(x, size) for x in (self._query, self._row, self._member, self._total))
+        self._blocks = [
+            (block, row.view(-1), member, total, weighted[: len(block)], weighted[: len(block)].view(-1, dim))
+            for block, row, member, total in zip(*parts, strict=True)
+        ]
+
+    def __call__(self, rates: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the sums, which the next call overwrites, and the counts."""
+        rates = rates.expand(*self._leading, -1, -1).reshape(self._total.shape)
+        constant = torch.log(rates, out=self._total).sum(-1, keepdim=True)
+        scores = torch.baddbmm(constant, rates, self._query.mT, alpha=-1)  # (t, k, q)
+        assigned = scores.max(-2).indices  # of this layout, argmax takes ten times as long
+        torch.add(assigned, self._first, out=self._row)
+        self._member.copy_(assigned.unsqueeze(-2) == self._way)
+        exponents = torch.neg(rates, out=self._exponents).view(-1, rates.shape[-1])
+        for query, row, member, total, weighted, flat in self._blocks:
+            torch.index_select(exponents, 0, row, out=flat)
+            weighted.mul_(query).exp_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q)
+            torch.addcmul(query, query, weighted, value=-1, out=weighted)  # Phi_q f_q
+            torch.bmm(member, weighted, out=total)
+        count = self._member.sum(-1, keepdim=True)
+        return self._total.view(*self._leading, *rates.shape[1:]), count.view(*self._leading, -1, 1)
 
 
 def moved(prototypes: Tensor, total: Tensor, count: Tensor, eta: float) -> Tensor:
-    """Move prototypes (..., k, d) by the fraction `eta` to the means of their queries, from what `class_sums` gives."""
-    return torch.lerp(prototypes, total / count.clamp_min(1), eta * (count > 0).to(prototypes.dtype))
+    """Move prototypes (..., k, d) by the fraction `eta` to the means of their queries, made from sums in place."""
+    return torch.lerp(prototypes, total.div_(count.clamp_min(1)), count.clamp_max(1).mul_(eta))

@@ -24,7 +24,7 @@ from likelyshot.machine import Progress
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import function_of, is_transductive, name_of, parameters_of
 from likelyshot.methods.likelihood_mixture import Mixture, fit_mixture, likelihood_mixture
-from likelyshot.methods.mll_transductive import check_parameters, class_sums, moved
+from likelyshot.methods.mll_transductive import ClassSums, check_parameters, moved
 from likelyshot.own_data.rows import Vectors, as_tensor, block_rows, map_rows
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def transductive_prototypes(
     prototypes = shrunk_means(support.double(), labels, n_ways, shrinkage)  # (k, d)
     for _ in range(iterations):
         rates = exponential_rates(prototypes, lambda_max)
-        total, count = np.zeros(prototypes.shape), np.zeros((n_ways, 1), np.int64)
+        total, count = np.zeros(prototypes.shape), np.zeros((n_ways, 1))
         for block_total, block_count in map_rows(_sums, (rates, rectified, normalise), vectors, usable):
             total += block_total
             count += block_count
@@ -180,8 +180,8 @@ def _sums(shared: tuple[Tensor, bool, bool], block: NDArray[Any]) -> tuple[NDArr
     check_non_negative("mll_transductive", query)
     query = l2_normalise(query) if normalise else query
     rates = rates.to(query.dtype)
-    total, count = class_sums(query, rates, exponential_log_likelihood(query, rates).argmax(-1))
-    return total.numpy(), count.numpy()
+    total, count = ClassSums(query, len(rates))(rates)
+    return total.numpy(), count.double().numpy()
 
 
 def prototype_scores(query: Tensor, prototypes: Tensor, *, lambda_max: float = 40.0, normalise: bool = True) -> Tensor:
