@@ -299,7 +299,8 @@ def shapes(name: str, features: Features, base: Base | None, options: argparse.N
 def trust(name: str, features: Features, base: Base | None, options: argparse.Namespace) -> None:
     """Compare what `classify` says of a pile with what is true of it."""
     table = []
-    for pile in dict.fromkeys(fitted(Pile(ways, shots, 400, "dirichlet"), features) for ways, shots in TRUST):
+    wanted = [Pile(*pair, 400, "dirichlet") for pair in TRUST if pair[1] in (options.shots or pair)]
+    for pile in dict.fromkeys(fitted(pile, features) for pile in wanted):
         note(f"{name}: {pile}")
         drawn = [draw(features, pile, 1000 + i) for i in range(options.draws)]
         rows = np.array([judged(*each, options.method) for each in drawn])
@@ -375,9 +376,9 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="*", metavar="KIND", choices=KINDS, help="kinds of cells, such as 'dirichlet 2'"
     )
-    parser.add_argument("--shots", nargs="*", type=int, default=[1, 5], help="shots of cells")
+    parser.add_argument("--shots", nargs="*", type=int, help="of cells (default: 1 5) and of trust (default: all)")
     options = parser.parse_args()
-    options.cells = [(kind, shots) for kind in options.only or KINDS for shots in options.shots]
+    options.cells = [(kind, shots) for kind in options.only or KINDS for shots in options.shots or (1, 5)]
     torch.set_num_threads(1)
     for name, features, base in sets(options.features, options.split):
         TABLES[options.what](name, features, base, options)

@@ -19,6 +19,8 @@ from likelyshot.confidence.held_out import (
     TRANSDUCTIVE_FACTOR,
     HeldOut,
     held_out,
+    independent_directions,
+    pile_temperature,
     support_gap,
     support_temperature,
     validation_temperature,
@@ -122,6 +124,40 @@ def test_without_a_second_example_the_default_holds():
         assert held.method == name
         gap = naive_gap(METHODS[name](support, labels, support, n_ways=3), labels)
         assert held.temperature() == pytest.approx(factor * gap)
+
+
+@given(st.integers(2, 40), st.integers(0, 2**31))
+def test_directions_are_counted_whatever_the_axes(directions, seed):
+    generator = torch.Generator().manual_seed(seed)
+    axes = torch.linalg.qr(torch.randn(60, directions, generator=generator, dtype=torch.float64))[0]
+    samples = torch.randn(400, directions, generator=generator, dtype=torch.float64) @ axes.T
+    values = torch.linalg.svdvals(samples).square()
+    assert independent_directions(samples) == pytest.approx(float(values.sum() ** 2 / values.square().sum()))
+    assert 1 / independent_directions(samples) - 1 / 400 == pytest.approx(1 / directions, rel=0.2)
+    assert independent_directions(samples[:20]) == pytest.approx(independent_directions(samples[:20].T))
+
+
+def test_the_temperature_of_a_pile_is_twice_what_distances_are_off():
+    """Samples of one class in P directions: the standard deviation of (D / 2) d / w, by counting."""
+    generator = torch.Generator().manual_seed(0)
+    for directions in (10, 50):
+        noise = torch.randn(4000, directions, generator=generator, dtype=torch.float64)
+        roots = 5 + noise @ torch.linalg.qr(torch.randn(200, directions, generator=generator).double())[0].T
+        found = pile_temperature(roots.square(), torch.arange(4000) % 2, 2, assumed=20.0, default=2.5)
+        distances = noise.square().sum(-1)
+        assert found == pytest.approx(2 * float((10 * distances / distances.mean()).std()), rel=0.1)
+
+
+def test_with_one_example_the_mixture_is_less_sure_where_the_pile_varies_in_few_directions():
+    generator = torch.Generator().manual_seed(1)
+    found = []
+    for directions in (200, 4):
+        axes = torch.rand(directions, 200, generator=generator) ** 8
+        vectors = torch.empty(303, directions).exponential_(generator=generator) @ axes
+        inputs = vectors[:3], torch.arange(3), 3
+        found.append(support_temperature(METHODS["likelihood_mixture"], *inputs, query=vectors[3:]))
+        assert support_temperature(METHODS["likelihood_mixture"], *inputs) == pytest.approx(2.5)  # no pile: the default
+    assert found[0] < 5 < found[1]
 
 
 def test_one_example_in_one_class_and_thirty_in_another():

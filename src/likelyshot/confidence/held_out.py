@@ -4,6 +4,7 @@ Scores are far too sure of themselves: MLL adds up 1,280 features as if they wer
 softmax(scores / T). What T has to be depends on the method, the shots and the features, but hardly in units of the
 gap: how far the support's own class leads the others when the support is scored against itself. T = factor x gap is
 the default, and T = factor where scores are log-probabilities; examples that are held out of the support correct it.
+With one example in every class none can be held out, and the temperature of the mixture follows how the pile varies.
 The same examples show what accuracy to expect before trusting the answers. docs/results/confidence.md has the figures.
 """
 
@@ -22,7 +23,7 @@ from likelyshot.data.features import Features
 from likelyshot.data.tasks import Balanced, sample_tasks
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import fit_temperature as task_temperature
-from likelyshot.functional.scores import fit_temperature, probabilities
+from likelyshot.functional.scores import class_means, fit_temperature, l2_normalise, probabilities
 from likelyshot.methods import Method
 from likelyshot.methods.binding import facts_of, is_transductive, name_of, parameters_of
 from likelyshot.methods.calibration import Calibration
@@ -33,6 +34,8 @@ INDUCTIVE_FACTOR, TRANSDUCTIVE_FACTOR = 0.07, 0.09
 SPREAD = 0.5
 #: Items of the pile, drawn at random, that held-out examples are mixed with for a transductive method.
 PILE = 200
+#: Samples after which the directions of a pile count as much as those that the default temperature assumes.
+PRIOR_SAMPLES = 20
 #: Runs with held-out examples of a method that has a closed form, and is cheap to repeat.
 RUNS = 10
 #: Validation tasks that a temperature is fitted on, and the most queries per class in them.
@@ -141,10 +144,16 @@ def held_out(
         scores.append(held.double() / gap if gap > 0 else torch.zeros_like(held, dtype=torch.float64))
         rows.append(out)
     default = TRANSDUCTIVE_FACTOR if transductive else INDUCTIVE_FACTOR
+    factor = default if facts.temperature is None else facts.temperature
+    if len(rows) == 1 and with_pile and facts.directions is not None:
+        answers = method(support, labels, pile, n_ways=n_ways).argmax(-1)
+        factor = pile_temperature(
+            torch.cat([support, pile]), torch.cat([labels, answers]), n_ways, assumed=facts.directions, default=factor
+        )
     places = torch.cat(rows)
     return HeldOut(
         method=name_of(method),
-        factor=default if facts.temperature is None else facts.temperature,
+        factor=factor,
         scores=torch.cat(scores),
         labels=labels[places],
         rows=places,
@@ -172,6 +181,49 @@ def support_temperature(
     0.0028
     """
     return held_out(method, support, labels, n_ways, query=query, seed=seed).temperature()
+
+
+def pile_temperature(samples: Tensor, classes: Tensor, n_ways: int, *, assumed: float, default: float) -> float:
+    """Estimate the temperature of a Gaussian's scores from how samples differ from their classes, right or not.
+
+    Scores are -(D / 2) d / w, with D the `assumed` directions, d the squared distance to a class and w its mean. Of
+    samples that differ from their class in P independent directions, d / w has the standard deviation sqrt(2 / P), so
+    that scores are off by (D / 2) sqrt(2 / P) each way. Twice that is the temperature, D sqrt(2 / P). With few samples
+    P is drawn to that of the `default`. Shapes: samples (n, d), non-negative, classes (n,).
+
+    Args:
+        samples: Vectors, seen as the likelihood mixture sees them: unit vectors of the root, less their mean.
+        classes: Their classes, from 0, as far as they are known.
+        n_ways: Number of classes.
+        assumed: D.
+        default: Temperature without samples.
+
+    >>> round(pile_temperature(torch.ones(1, 2), torch.zeros(1).long(), 1, assumed=20.0, default=2.5), 2)
+    2.5
+    """
+    roots = l2_normalise(l2_normalise(samples.double()).sqrt())
+    seen = l2_normalise(roots - roots.mean(0))
+    within = seen - class_means(seen, classes, n_ways)[classes]
+    free = len(samples) - int((classes.bincount() > 0).sum())
+    inverse = (default / assumed) ** 2 / 2  # 1 / P of the default
+    if free > 0:
+        few = max(1 / independent_directions(within) - 1 / free, 0.0)
+        inverse = (free * few + PRIOR_SAMPLES * inverse) / (free + PRIOR_SAMPLES)
+    return assumed * math.sqrt(2 * inverse)
+
+
+def independent_directions(differences: Tensor) -> float:
+    """Count the directions in which vectors vary: (sum of the variances)^2 / sum of their squares, along the axes.
+
+    With n vectors in P equal directions this is about 1 / (1 / P + 1 / n). Shapes: (n, d).
+
+    >>> round(independent_directions(torch.tensor([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])), 2)
+    1.8
+    """
+    tall = differences.shape[0] > differences.shape[1]
+    gram = differences.mT @ differences if tall else differences @ differences.mT
+    total = float(gram.trace())
+    return total**2 / float(gram.square().sum()) if total > 1e-12 else math.inf
 
 
 def validation_temperature(method: Method, validation: Features, *, ways: int, shots: int, seed: int = 0) -> float:

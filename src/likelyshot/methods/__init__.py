@@ -62,7 +62,13 @@ FACTS: dict[Method, Facts] = {
     mll_transductive: Facts("MLL, transductive", non_negative=True, runs=5, quick=True),
     likelihood: Facts("Likelihood", "closed form", non_negative=True, log_probabilities=True, temperature=0.8),
     likelihood_mixture: Facts(
-        "Likelihood mixture", non_negative=True, log_probabilities=True, temperature=2.5, runs=5, quick=True
+        "Likelihood mixture",
+        non_negative=True,
+        log_probabilities=True,
+        temperature=2.5,
+        directions=20.0,
+        runs=5,
+        quick=True,
     ),
     combined_transductive: Facts(
         "Likelihood mixture, several networks",

@@ -33,6 +33,8 @@ class Facts:
         several_networks: Whether it scores the features of several networks at once, if there are several.
         log_probabilities: Whether scores are log-probabilities, so that the unit of the temperature is 1, not the gap.
         temperature: Factor of the temperature's prior, in its unit; None for that of its kind.
+        directions: Independent directions that its scores assume with one example in every class, where nothing can be
+            held out: the temperature then follows those of the pile. None: it does not.
         runs: Runs with held-out examples that `likelyshot.confidence` allows, unless the method has a closed form.
         quick: Whether `likelyshot reproduce` shows it without --full.
         slow: Whether two cores solve fewer than 100 tasks per second: `reproduce --full` then takes fewer tasks.
@@ -49,6 +51,7 @@ class Facts:
     several_networks: bool = False
     log_probabilities: bool = False
     temperature: float | None = None
+    directions: float | None = None
     runs: int = 3
     quick: bool = False
     slow: bool = False

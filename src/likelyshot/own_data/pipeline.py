@@ -58,7 +58,7 @@ DEFAULT_ENCODERS = {"image": "efficientnet_lite0", "text": "sentence:gt-all-mini
 RECTIFIED = "Some vectors have negative entries: all are split, without loss, into [relu(x), relu(-x)]."
 
 UNMEASURED = (
-    "With one example per class the probabilities cannot be checked either. On other data they were off by 8 to 34 "
+    "With one example per class the probabilities cannot be checked either. On other data they were off by 6 to 15 "
     "points: use them to order the answers."
 )
 
