@@ -759,7 +759,7 @@ def test_dump_load_and_threads(estimator, tmp_path):
 @pytest.mark.parametrize(
     ("method", "params", "message"),
     [
-        ("mll", {"lambda_max": "x"}, "lambda_max of mll must be a number, got 'x': its default is None"),
+        ("mll", {"lambda_max": "x"}, "lambda_max of mll must be a number, got 'x': leave it out for the default"),
         ("mll", {"normalise": "no"}, "normalise of mll must be True or False, got 'no'"),
         ("protolp", {"iterations": 2.5}, "iterations of protolp must be a whole number, got 2.5"),
         ("paddle", {"tau": True}, "tau of paddle must be a number, got True"),

@@ -66,7 +66,7 @@ def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch):
         Ray()
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "host:99999999"])
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "host:99999999", "host:port:x"])
 def test_a_bad_address_is_told_at_once(address):
     pytest.importorskip("ray")
     with pytest.raises(InputError, match=f"head of a Ray cluster at {address}, but nothing answers"):

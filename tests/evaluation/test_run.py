@@ -153,3 +153,10 @@ def test_base_features_are_those_of_the_base_classes(features, validation, file,
     save_file(tensors, tmp_path / "none.safetensors")
     with pytest.raises(InputError, match="it has the splits test, val: call the split of the base classes train"):
         read_base(tmp_path / "none.safetensors")
+
+
+def test_names_that_were_given_are_checked_even_if_they_are_not_needed(file, tmp_path):
+    with pytest.raises(InputError, match=r"none\.npz: expected a file of features"):
+        read_networks([file], methods=["mll"], base=tmp_path / "none.npz")
+    with pytest.raises(InputError, match="expected the name of a split, but got ''"):
+        read_networks([file], split="")

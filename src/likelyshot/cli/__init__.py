@@ -81,7 +81,7 @@ SEVERAL = ("--method", "-m", "--shots", "--param", "-p", "--grid", "--set", "--e
 #: Options whose values are paths, and the commands that have no other paths to confuse them with.
 PATHS, ALONE = ("--support", "-s"), ("classify", "fit")
 #: What may follow --ray.
-ADDRESS = re.compile(r"auto|local|(ray://)?[^/\s=]+:\d+")
+ADDRESS = re.compile(r"auto|local|(ray://)?[^/\\\s=]+:[^/\\\s=]*")
 
 
 def main() -> None:

@@ -450,11 +450,13 @@ def read_networks(
         raise InputError(
             f"expected --val {len(paths)} times, a file for each network, but got {len(val)}: give one for each"
         )
+    if base is not None:
+        FeaturesFile(base)  # a wrong path shows even if no method needs it
     wanted = any(need in BASE_STATISTICS for name in methods for need in statistics_of(name))
     members = []
     for number, path in enumerate(paths):
         file = FeaturesFile(path)
-        chosen = split or (prefer if prefer in file.splits else None)
+        chosen = prefer if split is None and prefer in file.splits else split
         features = read_features(file, split=chosen, labels=labels, rectify=rectify)
         tested = features.source.get("split", "")
         validation = None

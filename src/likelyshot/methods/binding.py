@@ -201,7 +201,11 @@ def parse(name: str, key: str, text: str) -> Any:
         return kind(text)
     except (ValueError, KeyError):
         words = {bool: "yes or no", int: "a whole number", float: "a number", str: "a word, or numbers like 0.2,0.8"}
-        raise InputError(f"{key} of {name} must be {words[kind]}, got {text!r}: its default is {known[key]}") from None
+        raise InputError(f"{key} of {name} must be {words[kind]}, got {text!r}: {_default(known[key])}") from None
+
+
+def _default(value: Any) -> str:
+    return "leave it out for the default" if value is None else f"its default is {value}"
 
 
 def check_values(name: str, defaults: Params, params: Params) -> None:
@@ -215,7 +219,7 @@ def check_values(name: str, defaults: Params, params: Params) -> None:
         value = params[key]
         kind, words = _KINDS.get(type(defaults[key]), (object, ""))
         if not isinstance(value, kind) or (isinstance(value, bool) and kind not in (bool, object)):
-            raise InputError(f"{key} of {name} must be {words}, got {value!r:.80}: its default is {defaults[key]}")
+            raise InputError(f"{key} of {name} must be {words}, got {value!r:.80}: {_default(defaults[key])}")
 
 
 #: What a value must be, by the type of the default. A default of None follows from the task and stands for a number.
