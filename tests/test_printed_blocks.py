@@ -37,6 +37,7 @@ SMALLER = {
     r"likelyshot classify --demo": "--demo-folder demo",
     r"likelyshot evaluate": "--tasks 3",
     r"likelyshot sweep": "--tasks 1",
+    r"likelyshot explore": "--tasks 10",
     r"likelyshot evaluate .*--method all": "--tasks 1 --ways 3",
     r"likelyshot train cub_": "--set finetune.epochs=1 finetune.episodes=4 validate.tasks=2",
     r"python -m tools.labelling": "--items 60 --rounds 1 --seeds 2 --classes 4",
@@ -154,9 +155,8 @@ def place(world, tmp_path, monkeypatch):
     monkeypatch.setenv("LIKELYSHOT_CACHE", str(world.parent / "cache"))
     monkeypatch.setattr("webbrowser.open", lambda address: True)
     monkeypatch.setattr("likelyshot.labelling.session.time", SimpleNamespace(sleep=_interrupt))
-    monkeypatch.setattr(
-        "likelyshot.report.figures.FORMATS", ("svg",)
-    )  # others take longer: report/html/test_figures.py
+    monkeypatch.setattr("likelyshot.evaluation.explore.MOST_ON_MAP", 60)  # the map takes longest
+    monkeypatch.setattr("likelyshot.report.figures.FORMATS", ("svg",))  # others take longer: html/test_figures.py
     return folder
 
 

@@ -305,6 +305,7 @@ def test_sweep_writes_json_and_a_plot(run, file, tmp_path):
 
 def test_explore_writes_a_page_and_figures(run, file, tmp_path, monkeypatch):
     monkeypatch.setattr("likelyshot.report.figures.FORMATS", ("svg",))
+    monkeypatch.setattr("likelyshot.evaluation.explore.MOST_ON_MAP", 20)  # the map takes longest
     page, figures = tmp_path / "new" / "page.html", tmp_path / "figures"
     code, out, _ = run("explore", file, *QUICK, "-o", page, "--figures", figures, "--json")
     assert code == 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import os
 import re
-import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from cli.terminal import Screen, Terminal
 from likelyshot import cli
 from likelyshot.cli.shared import running
 from likelyshot.encoders.pretrained import callable_encoder
+from processes import Child
 
 COLUMNS = 120  # as wide as what goes into a pipe, so that tables look alike
 BAR = re.compile(r"\d:\d\d:\d\d|-:--:--|[╸╺]")
@@ -179,22 +180,13 @@ def test_an_error_is_whole_too(place, monkeypatch):
     assert lines[0].endswith("a table with paths and labels")
 
 
+@pytest.mark.processes
 def test_a_real_process_on_a_real_terminal(place):
     terminal = Terminal()
-    command = [
-        sys.executable,
-        "-m",
-        "likelyshot",
-        "evaluate",
-        "f.safetensors",
-        *FEW,
-        "-m",
-        "mll",
-        "cosine",
-        "-o",
-        "out",
-    ]
-    subprocess.run(command, stdin=terminal.theirs, stdout=terminal.theirs, stderr=terminal.theirs, check=True)
+    code = "import os, runpy; os.dup2(1, 2); runpy.run_module('likelyshot', run_name='__main__')"
+    command = ("evaluate", "f.safetensors", *FEW, "-m", "mll", "cosine", "-o", "out")
+    child = Child(code, *command, folder=place, out=Path(os.ttyname(terminal.theirs)), PWD=str(place))
+    assert child.wait() == 0
     lines = Screen(terminal.finish(), COLUMNS).lines
     assert lines[0].startswith("f.safetensors (test): 3-way 1-shot")
     assert lines[-1] == "Wrote the results and report.html to out"

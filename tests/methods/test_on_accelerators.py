@@ -13,7 +13,7 @@ from likelyshot.methods.binding import facts_of
 
 ASK = {"logistic", "svm", "pt_map", "lr_ici"}  # ask the device for a value at all
 FEW = [name for name in METHODS if name != "lr_ici"]
-SOME = 6  # tasks: each is like the others, and the host waits as often for many
+SOME = 2  # tasks: each is like the others, and the host waits as often for many
 
 
 @pytest.mark.parametrize("shots", syncs.SHOTS)
