@@ -112,6 +112,7 @@ def ready(name: str, dim: int = DIM, shots: int = 1) -> functools.partial[Tensor
         "base_mean": lambda: Base.of(features).mean,
         "base_within": lambda: Base.of(features).within,
         "calibration": lambda: calibrate(features, tasks),
+        "network_weights": lambda: torch.ones(1),
         "head": lambda: heads.build(name, {"ways": WAYS} if "ways" in heads.parameters(name, {}) else {}, dim=dim),
     }
     method = METHODS[name]

@@ -78,7 +78,7 @@ FACTS: dict[Method, Facts] = {
         temperature=2.5,
         runs=5,
         quick=True,
-        memory=7.0,
+        memory=7.5,
     ),
     combined: Facts("Combined", "closed form", several_networks=True, double=True),
     protonet: Facts("ProtoNet, not normalised", "closed form", quick=True),
