@@ -78,6 +78,7 @@ def train_head(features: Path, place: Path, row: Row, shots: int, rate: float, s
     changes = [f"data.features={features}", f"run.output={place}", f"run.seed={seed}", f"validate.tasks={tasks}"]
     changes += [f"finetune.head_lr={recipe.finetune.head_lr * rate}", f"finetune.alpha={row.alpha}"]
     changes += [f"finetune.shots={shots}", f"validate.shots={shots}", f"validate.alpha={row.alpha}"]
+    changes += ["finetune.patience=0"]  # the whole budget for all
     try:
         train(load_recipe(f"cub_frozen_{row.name}", changes), resume=True)
     except InputError as error:
@@ -192,10 +193,12 @@ def tables(
                     percent(accuracy) + ("" if len(accuracy) == n_tasks else f" ({len(accuracy):,} tasks)"),
                     "" if key == "mll" else percent(accuracy - known["mll"][: len(accuracy)], "+"),
                     "" if key == "euclidean" else percent(gains, "+"),
-                    "" if key in PLAIN else " ".join(f"{100 * one:+.1f}" for one in each),
                 ]
-        print("| 5 ways, test classes |", *(f"{title} | minus MLL | minus Euclidean | seeds |" for title in plans))
-        print("|---" * (1 + 4 * len(plans)) + "|")
+                if len(seeds) > 1:
+                    lines[key].append("" if key in PLAIN else " ".join(f"{100 * one:+.1f}" for one in each))
+        spread = " seeds |" if len(seeds) > 1 else ""
+        print("| 5 ways, test classes |", *(f"{title} | minus MLL | minus Euclidean |{spread}" for title in plans))
+        print("|---" * (1 + (3 + bool(spread)) * len(plans)) + "|")
         for key, line in lines.items():
             if line:
                 print(f"| {titled[key]} | " + " | ".join(line) + " |", flush=True)

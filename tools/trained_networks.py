@@ -22,7 +22,7 @@ from likelyshot.training.run import train
 
 METHODS = ("euclidean", "cosine", "mll", "ridge", "feat", "anil", "ctm", "deepemd", "maml")
 #: What a method needs besides its recipe.
-CHANGES = {"maml": ["finetune.head.batch_norm=false", "finetune.head_lr=1e-4", "finetune.head.rate=0.3"]}
+CHANGES = {"maml": ["finetune.head.batch_norm=false", "finetune.head_lr=1e-4"]}
 PARAMS: dict[str, dict[str, Any]] = {"deepemd": {"grid": 2}}
 SLOW = ("deepemd", "maml")
 EPOCHS, EPISODES, VALIDATION_TASKS = 3, 100, 200

@@ -41,7 +41,7 @@ def network(w, image):
 @pytest.mark.parametrize(("shots", "queries"), RAGGED)
 def test_steps_by_torch_modules_and_autograd(shots, queries, image):
     support, labels, query = ragged(0, shots, queries, dim=32)
-    head = random_head("maml", dim=32, rate=0.3, **(IMAGE if image else {"width": 7, "layers": 2}))
+    head = random_head("maml", dim=32, rate=0.3, classifier_rate=0.3, **(IMAGE if image else {"width": 7, "layers": 2}))
     w, k = head(support), len(shots)
     shape = (-1, 2, 4, 4) if image else (-1, 32)
     x, f = (l2_normalise(z).mul(32**0.5).view(shape) for z in (support, query))
@@ -97,11 +97,11 @@ def test_a_network_that_does_not_move_is_anil():
 @pytest.mark.parametrize("params", [{"width": 3}, {"width": 6, "batch_norm": False}, {"side": 2, "width": 2}])
 def test_gradients_of_second_order_are_those_of_central_differences_and_first_order_differs(params):
     inputs = ragged(3, (1, 2), (1, 1), dim=4)
-    head = random_head("maml", dim=4, rate=0.5, **params)
+    head = random_head("maml", dim=4, rate=0.5, classifier_rate=0.5, **params)
     check_gradients(maml, inputs, head, 2, steps=2, order=2)
     slopes = []
     for order in (2, 1):
-        head = random_head("maml", dim=4, rate=0.5, **params).requires_grad_()
+        head = random_head("maml", dim=4, rate=0.5, classifier_rate=0.5, **params).requires_grad_()
         scores = maml(*inputs, n_ways=2, head=head, steps=2, order=order)
         slopes.append(torch.autograd.grad(scores[0, 0], head.layer1)[0])
     assert slopes[1].any()
@@ -142,7 +142,7 @@ def test_images_that_do_not_fit_are_refused():
         build("maml", {"side": 3}, dim=32)
     with pytest.raises(InputError, match="expected images of at least 16 pixels for 4 layers, got 8"):
         build("maml", {"side": 8, "layers": 4}, dim=192)
-    with pytest.raises(InputError, match="expected a rate above 0"):
+    with pytest.raises(InputError, match="expected rate above 0"):
         build("maml", {"rate": 0.0}, dim=32)
     with pytest.raises(InputError, match="order must be 1 or 2, got 3"):
         maml(*ragged(0, (1, 1), (1, 1)), n_ways=2, head=build("maml", {}, dim=12), order=3)

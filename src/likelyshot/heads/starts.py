@@ -131,16 +131,24 @@ def ctm(dim: int, *, width: int = 128, grid: int = 1) -> dict[str, Tensor]:
 
 
 def maml(
-    dim: int, *, width: int = 64, layers: int = 1, side: int = 1, rate: float = 0.05, batch_norm: bool = True
+    dim: int,
+    *,
+    width: int = 64,
+    layers: int = 1,
+    side: int = 1,
+    rate: float = 0.01,
+    classifier_rate: float = 0.5,
+    batch_norm: bool = True,
 ) -> dict[str, Tensor]:
     """MAML: a network drawn as by He et al. (2015); of convolutions, if vectors are images of `side` pixels."""
     if dim % (side * side):
         raise InputError(f"expected images of side x side = {side * side} pixels, got {dim} numbers: change side")
     if side // 2**layers == 0 and side > 1:
         raise InputError(f"expected images of at least {2**layers} pixels for {layers} layers, got {side}: use fewer")
-    if not 0 < rate <= 100:
-        raise InputError(f"expected a rate above 0 and up to 100, got {rate}: the paper's is 0.05 here")
-    weights = {"log_rate": torch.full((2,), math.log(rate))}  # of the network, of its classifier
+    for key, value in (("rate", rate), ("classifier_rate", classifier_rate)):
+        if not 0 < value <= 100:
+            raise InputError(f"expected {key} above 0 and up to 100, got {value}: the paper's is 0.05 here")
+    weights = {"log_rate": torch.tensor([math.log(rate), math.log(classifier_rate)])}
     before, kernel = dim // side**2, (3, 3) if side > 1 else ()
     for number in range(1, layers + 1):
         weights[f"layer{number}"] = normal(width, before, *kernel, deviation=math.sqrt(2 / (before * 3 ** len(kernel))))
