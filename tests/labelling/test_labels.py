@@ -273,6 +273,19 @@ def test_a_table_that_was_changed_by_hand_is_kept(open_labels):
     assert again.output.read_text() == "path,label\n"
 
 
+def test_a_table_that_was_only_opened_again_is_not_taken_for_a_changed_one(open_labels):
+    labels = open_labels()
+    labels.add_class("a", "cat")
+    labels.close()
+    earlier = labels.output.stat().st_mtime - 60
+    os.utime(journal_path(labels.output), (earlier, earlier))  # the last click was a minute ago
+    os.utime(labels.output, (earlier, earlier))
+    for _ in range(2):
+        again = open_labels()
+        again.close()
+        assert again.edited is None
+
+
 def test_classes_have_names_that_can_be_read(open_labels):
     labels = open_labels()
     assert check_class("  cat ") == "cat"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
+import os
 import threading
 import time
 from collections import Counter
@@ -254,6 +256,8 @@ class Labels:
                 if none or beside.exists():
                     write_whole(beside, _row([*self.columns, "label"]) + "".join(none))
                 self.problem = ""
+                with contextlib.suppress(OSError):
+                    os.utime(self._journal.path)  # a table that is newer was changed by somebody else
             except InputError as error:
                 name = self.output.name
                 self.problem = (

@@ -24,7 +24,7 @@ SAMPLE, UNTYPICAL = 2000, 0.3
 #: Nearest items that show how typical an item is.
 NEIGHBOURS = 5
 #: The least certain items, and others that stand for the rest, among which those are chosen whose labels teach most.
-POOL = 1000
+POOL = 500
 #: Items of a group that a person confirms at once, at most and at least; the least probability to be in one; how many
 #: of them are expected to be wrong, at most; and the labelled examples of its class, at least: with fewer, a whole
 #: group is often of another class.
@@ -114,11 +114,11 @@ def teach_most(
     pool = np.argsort(answers.probability, kind="stable")
     if len(pool) <= count:
         return [int(place) for place in pool]
-    weights = np.ones(min(len(pool), 2 * POOL))
+    weights = np.ones(min(len(pool), 2 * POOL), dtype=np.float32)
     if len(pool) > 2 * POOL:  # a sample stands for the surer items
         weights[POOL:] = (len(pool) - POOL) / POOL
         pool = np.concatenate([pool[:POOL], np.random.default_rng(0).choice(pool[POOL:], POOL, replace=False)])
-    weights *= 1 - answers.probability[pool]
+    weights *= (1 - answers.probability[pool]).astype(np.float32)
     own = unit(vectors[rows[pool]])
     centre = own.mean(0)
     own = unit(own - centre)
