@@ -107,12 +107,25 @@ def test_a_method_is_one_file_one_entry_and_one_docs_line():
     assert files == set(METHODS)
 
 
-def test_no_two_classes_of_one_name_mean_different_things():
+def test_no_two_classes_or_dicts_of_one_name_mean_different_things():
     places: dict[str, list[str]] = {}
     for path in ROOT.rglob("*.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
-    several = {name: found for name, found in places.items() if len(found) > 1}
+            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict | ast.DictComp):
+                names = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for name in (name.id for name in names if isinstance(name, ast.Name)):
+                    places.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
+    several = {name: paths for name, paths in places.items() if len(paths) > 1}
     assert several.pop("Block")  # of several networks: what each of them repeats
     assert several == {}
+
+
+def test_a_command_parses_calls_and_prints_in_less_than_60_lines():
+    helpers = {"__init__", "own_data", "shared", "tables"}
+    for path in sorted(ROOT.glob("cli/*.py")):
+        if path.stem not in helpers:
+            functions = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+            docstring, *body = next(node.body for node in functions if node.name == path.stem)
+            assert body[-1].end_lineno - docstring.end_lineno < 60, path.stem

@@ -17,7 +17,7 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 import likelyshot
-from likelyshot.own_data.demo import SYMBOLS, draw_demo
+from likelyshot.own_data.demo import DRAWINGS, draw_demo
 
 LABELS = 26  # clicks before the picture is taken
 
@@ -33,7 +33,7 @@ def wait(tab: Page, screen: int) -> None:
 
 def work(tab: Page, truth: list[str]) -> None:
     """Label items by keyboard, as a person would, until a screen with a group comes."""
-    names = list(SYMBOLS)
+    names = list(DRAWINGS)
     for _ in range(100):
         done = int(tab.locator("#counts").inner_text().split()[0])
         if done >= LABELS and tab.locator("h2", has_text="Are these all").count():
@@ -61,7 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
         os.chdir(place)  # the page says where labels are, from here
         demo = draw_demo("demo")
-        page = likelyshot.label(demo.pile, classes=list(SYMBOLS), output="labels.csv", browser=False, cache=None)
+        page = likelyshot.label(demo.pile, classes=list(DRAWINGS), output="labels.csv", browser=False, cache=None)
         truth = [demo.truth[item.path.name] for item in page.desk.things.items if item.path is not None]
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": 1200, "height": 900})

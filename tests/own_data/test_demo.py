@@ -11,7 +11,7 @@ from PIL import Image
 
 from likelyshot import classify
 from likelyshot.errors import InputError
-from likelyshot.own_data.demo import LABELLED, OTHERS, SYMBOLS, draw, draw_demo
+from likelyshot.own_data.demo import DRAWINGS, LABELLED, OTHERS, draw, draw_demo
 
 
 @pytest.fixture(scope="module")
@@ -21,11 +21,11 @@ def demo(tmp_path_factory):
 
 def test_every_class_has_labelled_pictures_and_the_pile_tells_nothing(demo):
     assert {folder.name: len(list(folder.iterdir())) for folder in demo.labelled.iterdir()} == dict.fromkeys(
-        SYMBOLS, LABELLED
+        DRAWINGS, LABELLED
     )
-    assert Counter(demo.truth.values()) == {name: count for name, (_, count) in (SYMBOLS | OTHERS).items()}
+    assert Counter(demo.truth.values()) == {name: count for name, (_, count) in (DRAWINGS | OTHERS).items()}
     assert sorted(path.name for path in demo.pile.iterdir()) == sorted(demo.truth)
-    assert not any(name in file for name in SYMBOLS for file in demo.truth)
+    assert not any(name in file for name in DRAWINGS for file in demo.truth)
     with Image.open(demo.pile / "001.jpg") as image:
         assert (image.size, image.mode) == ((160, 160), "RGB")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,7 +48,14 @@ from likelyshot.cli.shared import (
 from likelyshot.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from likelyshot.data.results import Result
+    from likelyshot.evaluation.run import Job, Networks
+    from likelyshot.machine import Progress
+
+#: What parts and finished results say of the command that made them.
+ABOUT = {"command": "evaluate"}
 
 
 def evaluate(
@@ -93,15 +101,15 @@ def evaluate(
     with running(as_json) as (screen, start), on_cluster(ray):
         from likelyshot.data.files import output_folder
         from likelyshot.data.tasks import Balanced, Dirichlet
-        from likelyshot.evaluation.parts import run_kept, run_part
-        from likelyshot.evaluation.run import Job, compare, read_networks, run, save_results, work
+        from likelyshot.evaluation.parts import run_part
+        from likelyshot.evaluation.run import Job, compare, read_networks, save_results, work
         from likelyshot.machine import check_device
         from likelyshot.methods import METHODS
         from likelyshot.methods.binding import parse_methods, parse_params
         from likelyshot.methods.calibration import Calibration
 
-        mine = part_of(part)
-        if mine is not None and output is None:
+        this_part = part_of(part)
+        if this_part is not None and output is None:
             raise InputError("expected a folder for the results of a part: give -o FOLDER, the same for all parts")
         names = parse_methods(method)
         params = parse_params(names, param or [], normalise)
@@ -119,39 +127,56 @@ def evaluate(
             device=check_device(device),
         )
         plan = Dirichlet(total, alpha) if query is Plan.dirichlet else Balanced(per_class)
-        drawn = networks.draw(tasks, ways, shots, plan, overlap)
+        samples = networks.draw(tasks, ways, shots, plan, overlap)
         if output is not None:
             output_folder(output, make=False)
-        jobs = [Job(name, params[name], sample, f"{sample.shots}-shot, {name}") for sample in drawn for name in names]
+        jobs = [Job(name, params[name], sample, f"{sample.shots}-shot, {name}") for sample in samples for name in names]
         progress, say = start(work(jobs, networks))
-        every = len(names) == len(METHODS)
-        given: dict[str, Any] = {"about": {"command": "evaluate"}, "skip": every, "progress": progress, "say": say}
-        if mine is not None and output is not None:
-            say_part(screen, mine, run_part(jobs, networks, mine, output, **given), output)
+        settings: dict[str, Any] = {"skip": len(names) == len(METHODS), "progress": progress, "say": say}
+        if this_part is not None and output is not None:
+            say_part(screen, this_part, run_part(jobs, networks, this_part, output, about=ABOUT, **settings), output)
             return
-        skipped: dict[str, object] = {}
-        if ray is not None and output is not None:
-            done = run_kept(jobs, networks, output, **given)
-            skipped |= done.refused
-            results = [result for _, result in done.results]
-        else:
-            skip = (lambda job, error: skipped.setdefault(job.method, error)) if every else None
-            results = [result for _, result in run(jobs, networks, refused=skip, progress=progress, say=say)]
-        for name, error in skipped.items():
-            screen.print(f"Skipped {name}: {error}", style="yellow")
-        if not results:
-            raise InputError("none of the methods can be evaluated on these features: see the reasons above")
+        results = run_all(screen, jobs, networks, output if ray is not None else None, **settings)
         if output is not None:
             say("report")
             save_results(output_folder(output), results, sys.argv[1:])
             write_report(output, results)
-    for sample in drawn:
+    for sample in samples:
         title = f"{networks.title()}: {ways}-way {sample.shots}-shot, {plan.describe()}, {tasks:,} tasks"
         screen.print(results_table(title, [result for result in results if result.config["shots"] == sample.shots]))
     if output is not None:
         screen.print(f"Wrote the results and report.html to {output}", soft_wrap=True)
     if as_json:
         print_json(compare(results))
+
+
+def run_all(
+    screen: Console,
+    jobs: Sequence[Job],
+    networks: Networks,
+    keep: Path | None,
+    *,
+    skip: bool,
+    progress: Progress,
+    say: Callable[[str], None],
+) -> list[Result]:
+    """Evaluate all methods, and print which were skipped; finished ones stay in the folder `keep`, if there is one."""
+    from likelyshot.evaluation.parts import run_kept
+    from likelyshot.evaluation.run import run
+
+    skipped: dict[str, object] = {}
+    if keep is not None:
+        kept = run_kept(jobs, networks, keep, about=ABOUT, skip=skip, progress=progress, say=say)
+        skipped |= kept.refused
+        results = [result for _, result in kept.results]
+    else:
+        refused = (lambda job, error: skipped.setdefault(job.method, error)) if skip else None
+        results = [result for _, result in run(jobs, networks, refused=refused, progress=progress, say=say)]
+    for name, error in skipped.items():
+        screen.print(f"Skipped {name}: {error}", style="yellow")
+    if not results:
+        raise InputError("none of the methods can be evaluated on these features: see the reasons above")
+    return results
 
 
 def write_report(folder: Path, results: list[Result]) -> None:

@@ -340,11 +340,11 @@ def _asked(arguments: Sequence[str]) -> list[str]:
 
 def begin_demo(screen: Console, folder: Path) -> Demo:
     """Draw the pictures of the demonstration, and say what happens."""
-    from likelyshot.own_data.demo import SYMBOLS, draw_demo
+    from likelyshot.own_data.demo import DRAWINGS, draw_demo
 
     drawn = draw_demo(folder)
     labelled, pile = (sum(1 for path in place.rglob("*.jpg")) for place in (drawn.labelled, drawn.pile))
-    first = f"{labelled} with labels are in {drawn.labelled}, a folder for each of {len(SYMBOLS)} classes"
+    first = f"{labelled} with labels are in {drawn.labelled}, a folder for each of {len(DRAWINGS)} classes"
     show(screen, f"Step 1 of 3: draw. {first}; {pile} without are in {drawn.pile}, some of no class at all.", "bold")
     show(screen, f"Step 2 of 3: classify them, as this command does: {shlex.join(demo_command(drawn))}", "bold")
     return drawn

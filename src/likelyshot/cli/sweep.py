@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,6 +38,9 @@ from likelyshot.cli.shared import (
     say_part,
 )
 from likelyshot.errors import InputError
+
+if TYPE_CHECKING:
+    from likelyshot.evaluation.sweep import Grid
 
 
 def sweep(
@@ -93,16 +96,10 @@ def sweep(
         from likelyshot.evaluation.sweep import gather, points
         from likelyshot.evaluation.sweep import sweep as run
         from likelyshot.machine import check_device
-        from likelyshot.methods.binding import parameters, parse_grid, parse_methods, parse_params
+        from likelyshot.methods.binding import parse_params
         from likelyshot.report.sweep_chart import draw_sweep
 
-        name, *others = parse_methods([method])
-        if others:
-            raise InputError(f"a sweep takes one method, got {len(others) + 1}: choose one, for example {name}")
-        if not grid and "lambda_max" not in parameters(name):
-            known = ", ".join(parameters(name)) or "none"
-            raise InputError(f"expected --grid NAME=A,B,C, as {name} has no lambda_max: its parameters are {known}")
-        values = parse_grid(name, grid or ["lambda_max=10:100:10"])
+        name, values = method_and_grid(method, grid)
         params = parse_params([name], param or [], normalise)[name]
         networks = read_networks(
             features or [],
@@ -118,28 +115,28 @@ def sweep(
             device=check_device(device),
         )
         plan = Dirichlet(total, alpha) if query is Plan.dirichlet else Balanced(per_class)
-        drawn = networks.draw(tasks, ways, shots, plan, overlap)
+        samples = networks.draw(tasks, ways, shots, plan, overlap)
         output_folder(output, make=False)
-        progress, say = start(math.prod(map(len, values.values())) * len(drawn) * tasks)
+        progress, say = start(math.prod(map(len, values.values())) * len(samples) * tasks)
         say(f"{name}, {' x '.join(values)}")
-        mine = part_of(part)
+        this_part = part_of(part)
         about: dict[str, Any] = {
             "command": "sweep",
             "method": name,
             "grid": {key: list(each) for key, each in values.items()},
             "params": params,
-            "digests": [sample.digest for sample in drawn],
+            "digests": [sample.digest for sample in samples],
         }
-        given: dict[str, Any] = {"about": about, "temperatures": False, "progress": progress}
-        if mine is not None:
-            jobs = points(name, values, drawn, params)
-            say_part(screen, mine, run_part(jobs, networks, mine, output, **given, say=say), output)
+        settings: dict[str, Any] = {"about": about, "temperatures": False, "progress": progress}
+        if this_part is not None:
+            jobs = points(name, values, samples, params)
+            say_part(screen, this_part, run_part(jobs, networks, this_part, output, **settings, say=say), output)
             return
         if ray is not None:
-            kept = run_kept(points(name, values, drawn, params), networks, output, **given)
+            kept = run_kept(points(name, values, samples, params), networks, output, **settings)
             swept = gather(name, values, [result for _, result in kept.results], params, about["digests"])
         else:
-            swept = run(name, values, networks, drawn, params=params, progress=progress)
+            swept = run(name, values, networks, samples, params=params, progress=progress)
         folder = output_folder(output)
         swept.save(folder / "sweep.json", sys.argv[1:])
         draw_sweep(swept, folder / "sweep.svg")
@@ -149,3 +146,16 @@ def sweep(
     screen.print(f"Wrote sweep.json and sweep.svg to {folder}", soft_wrap=True)
     if as_json:
         print_json(list(swept.rows))
+
+
+def method_and_grid(method: str, grid: list[str] | None) -> tuple[str, Grid]:
+    """Read the method and the values of its parameters: by default, lambda_max from 10 to 100."""
+    from likelyshot.methods.binding import parameters, parse_grid, parse_methods
+
+    name, *others = parse_methods([method])
+    if others:
+        raise InputError(f"a sweep takes one method, got {len(others) + 1}: choose one, for example {name}")
+    if not grid and "lambda_max" not in parameters(name):
+        known = ", ".join(parameters(name)) or "none"
+        raise InputError(f"expected --grid NAME=A,B,C, as {name} has no lambda_max: its parameters are {known}")
+    return name, parse_grid(name, grid or ["lambda_max=10:100:10"])

@@ -22,7 +22,7 @@ from likelyshot.own_data.answers import Answers
 SIDE = 160  # pixels of a picture
 LABELLED = 5  # examples of each class
 #: The symbol of each class and its number of pictures in the pile, which is imbalanced.
-SYMBOLS = {
+DRAWINGS = {
     "umbrella": ("☂", 26),
     "aeroplane": ("✈", 18),
     "anchor": ("⚓", 12),
@@ -60,12 +60,12 @@ class Demo:
     def score(self, answers: Answers) -> str:
         """Say how many answers are right, and how many pictures of no class are rejected."""
         shown = [self.truth.get(Path(name).name, "") for name in answers.names]
-        known = [row for row, name in enumerate(shown) if name in SYMBOLS]
+        known = [row for row, name in enumerate(shown) if name in DRAWINGS]
         others = [row for row, name in enumerate(shown) if name in OTHERS]
         predicted, reject = answers.predicted, np.asarray(answers.reject, dtype=bool)
         right = sum(predicted[row] == shown[row] for row in known)
         return (
-            f"{right} of the {len(known)} pictures of the {len(SYMBOLS)} classes got the right class. "
+            f"{right} of the {len(known)} pictures of the {len(DRAWINGS)} classes got the right class. "
             f"Rejected: {reject[known].sum()} of them, and {reject[others].sum()} of the {len(others)} pictures of "
             "other things."
         )
@@ -84,18 +84,18 @@ def draw_demo(folder: str | Path, seed: int = 0) -> Demo:
     if folder.is_dir() and any(folder.iterdir()) and not ours:
         raise InputError(f"expected a new or empty folder, but {folder} has other files: name another (--demo-folder)")
     random = Random(seed)
-    order = [name for name, (_, count) in (SYMBOLS | OTHERS).items() for _ in range(count)]
+    order = [name for name, (_, count) in (DRAWINGS | OTHERS).items() for _ in range(count)]
     random.shuffle(order)
     truth = {f"{number:03}.jpg": name for number, name in enumerate(order, 1)}
     demo = Demo(folder, truth)
-    wanted = {demo.labelled / name / f"{number}.jpg": name for name in SYMBOLS for number in range(1, LABELLED + 1)}
+    wanted = {demo.labelled / name / f"{number}.jpg": name for name in DRAWINGS for number in range(1, LABELLED + 1)}
     wanted |= {demo.pile / name: shown for name, shown in truth.items()}
     output_folder(folder)
     write_whole(folder / NOTE, TEXT.encode())
     for path, name in wanted.items():
         if not path.exists():
             own = Random(f"{seed} {path.relative_to(folder).as_posix()}")
-            write_whole(output_folder(path.parent) / path.name, draw((SYMBOLS | OTHERS)[name][0], own))
+            write_whole(output_folder(path.parent) / path.name, draw((DRAWINGS | OTHERS)[name][0], own))
     lines = io.StringIO()
     csv.writer(lines).writerows([("path", "label"), *((f"pile/{name}", shown) for name, shown in truth.items())])
     write_whole(folder / "truth.csv", lines.getvalue().encode())

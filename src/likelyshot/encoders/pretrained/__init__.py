@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Kind = Literal["image", "text"]
 DEFAULT, STRONGER = "efficientnet_lite0", "efficientnet_lite2"
 #: Networks that other packages bring: the module that has the function open_FAMILY.
-FAMILIES = {"timm": "timm_models", "sentence": "sentence_models", "transformers": "hf_models", "clip": "hf_models"}
+MODULES = {"timm": "timm_models", "sentence": "sentence_models", "transformers": "hf_models", "clip": "hf_models"}
 BATCH = 32
 #: EfficientNet-Lite0, the default: how images are prepared, and how many of them a thread runs at once.
 LITE0_SIZE, LITE0_WHOLE, LITE_MEAN, LITE_SCALE = 224, 256, 127.0, 128.0
@@ -332,9 +332,9 @@ def open_encoder(name: str = DEFAULT, device: str = "cpu") -> Embedder:
     if name.endswith(".safetensors"):
         return open_checkpoint(name, device)
     family, colon, model = name.partition(":")
-    if colon and model and family in FAMILIES:
-        module = importlib.import_module(f"{__name__}.{FAMILIES[family]}")
+    if colon and model and family in MODULES:
+        module = importlib.import_module(f"{__name__}.{MODULES[family]}")
         encoder: Embedder = getattr(module, f"open_{family}")(model, device)
         return encoder
-    known = nearest(family + colon, [DEFAULT, STRONGER, *CHECKPOINTS, *(f"{family}:" for family in FAMILIES)])
+    known = nearest(family + colon, [DEFAULT, STRONGER, *CHECKPOINTS, *(f"{family}:" for family in MODULES)])
     raise InputError(f"unknown encoder {name!r}: {known}. A trained one is a path that ends in .safetensors")
