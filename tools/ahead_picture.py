@@ -30,7 +30,11 @@ def main() -> None:
     groups = ["5 ways, " + cells[0][0]] if over_shots else list(dict.fromkeys(shots for _, shots in cells))
     plt.rcParams.update({"svg.hashsalt": "ahead", "font.size": 9})
     figure, panels = plt.subplots(
-        1, len(groups), figsize=(2 + 3.2 * len(groups), 3.6), layout="constrained", squeeze=False
+        1,
+        len(groups),
+        figsize=(2 + 3.2 * len(groups), 3.6 if len(groups) > 1 else 4.2),
+        layout="constrained",
+        squeeze=False,
     )
     for panel, group in zip(panels[0], groups, strict=True):
         places = [place for place, (_, shots) in enumerate(cells) if over_shots or shots == group]
@@ -44,7 +48,9 @@ def main() -> None:
         panel.grid(axis="y", color="#dddddd", linewidth=0.6)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0, 0].set_ylabel("accuracy, %")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(
+        *panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2 * len(groups), frameon=False
+    )
     figure.savefig(options.picture, metadata={"Date": None})
 
 
