@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
 import json
 from collections import Counter
@@ -194,6 +195,8 @@ class Answers:
         Args:
             all_probabilities: Add a column for every class.
         """
+        if importlib.util.find_spec("pandas") is None:
+            raise InputError("expected pandas for a data frame, but it is not installed: pip install pandas")
         return self.table(all_probabilities=all_probabilities).to_pandas()
 
 

@@ -270,7 +270,9 @@ def _shown(group: _Group, answers: Answers, shares: NDArray[np.float64], cards: 
         facts = f"{_count(group.total, 'item')} that look like none of the classes, the strangest first"
         return found | {"id": "rejected", "title": "Rejected", "facts": facts}
     if group.kind == "unsure":
-        facts = f"{_count(group.total, 'answer')} below {_percent(DOUBTFUL, 0)}; the {len(group.rows)} least certain"
+        all_shown = len(group.rows) == group.total
+        which = "the least certain first" if all_shown else f"of which the {len(group.rows)} least certain are shown"
+        facts = f"{_count(group.total, 'answer')} below {_percent(DOUBTFUL, 0)}, {which}"
         return found | {"id": "unsure", "title": "Least certain", "facts": facts}
     facts = f"{_count(group.total, 'item')}, estimated share {_percent(shares[group.place])}"
     return found | {"id": f"c{group.place}", "title": answers.classes[group.place], "facts": facts}
