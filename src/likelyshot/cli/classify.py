@@ -49,7 +49,7 @@ def classify(
             "--output",
             "-o",
             help="The table to write, .csv, .parquet or .jsonl; without an extension, a folder of Parquet files, "
-            "where what is finished is not done again. Default: predictions.csv.",
+            "of which a second run skips those that are finished. Default: predictions.csv.",
             show_default=False,
         ),
     ] = None,

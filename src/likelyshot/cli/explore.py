@@ -109,8 +109,8 @@ def explore(
                 normalise=normalise,
                 progress=progress,
             )
-        found = [locate(name, folders) if chosen.paths is not None else "" for name in data["map"]["names"]]
-        pictures = [place if isinstance(place, Path) else None for place in found]
+        places = [locate(name, folders) if chosen.paths is not None else "" for name in data["map"]["names"]]
+        pictures = [place if isinstance(place, Path) else None for place in places]
         output_folder(output.parent)
         page = write_explore_page(output, data, command=shlex.join(["likelyshot", *sys.argv[1:]]), pictures=pictures)
         drawn = []

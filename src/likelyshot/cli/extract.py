@@ -92,11 +92,11 @@ def extract(
             said = f"Finished {mine}: {count} of images{before}. When all parts are finished: {whole}"
             screen.print(said, soft_wrap=True)
             return
-        found = run(data, output, **settings)
+        result = run(data, output, **settings)
         seconds = time.perf_counter() - started[0]
-    speed = f"{found.count / seconds:,.0f} images/s" if found.computed else "unchanged, nothing computed"
-    left_out = f", {found.source['left_out']} left out" if "left_out" in found.source else ""
-    screen.print(f"Wrote {found.count:,} x {found.dim} features to {output} ({speed}{left_out})", soft_wrap=True)
+    speed = f"{result.count / seconds:,.0f} images/s" if result.computed else "unchanged, nothing computed"
+    left_out = f", {result.source['left_out']} left out" if "left_out" in result.source else ""
+    screen.print(f"Wrote {result.count:,} x {result.dim} features to {output} ({speed}{left_out})", soft_wrap=True)
     if as_json:
-        summary = {"images": found.count, "dim": found.dim, "digest": found.features.digest}
-        print_json({**summary, "computed": found.computed, "source": dict(found.source)})
+        summary = {"images": result.count, "dim": result.dim, "digest": result.features.digest}
+        print_json({**summary, "computed": result.computed, "source": dict(result.source)})

@@ -43,7 +43,7 @@ def label(
     ] = None,
     label_studio: Annotated[
         Path | None,
-        typer.Option(help="Take over the labels of an export of Label Studio, .json.", show_default=False),
+        typer.Option(help="Start with the labels of a Label Studio export, .json.", show_default=False),
     ] = None,
     export: Annotated[
         list[str] | None,

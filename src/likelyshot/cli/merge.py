@@ -23,12 +23,12 @@ def merge(
         typer.Option(
             "--output",
             "-o",
-            help="Of answers, the table to write: .csv, .parquet or .jsonl; of vectors, the features file.",
+            help="For answers, the table to write: .csv, .parquet or .jsonl; for vectors, the features file.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Put the parts together that commands wrote with --part.
+    """Put together the parts that commands wrote with --part.
 
     A part that is missing is named. The result is the same, bit by bit, as that of one command without --part.
 
@@ -46,8 +46,8 @@ def merge(
         if folder.name.endswith(".safetensors.parts"):
             from likelyshot.encoders.extract import merge_blocks
 
-            found = merge_blocks(folder, output := output or folder.with_suffix(""))
-            screen.print(f"Wrote {found.count:,} x {found.dim} features to {output}", soft_wrap=True)
+            features = merge_blocks(folder, output := output or folder.with_suffix(""))
+            screen.print(f"Wrote {features.count:,} x {features.dim} features to {output}", soft_wrap=True)
             return
         embedded = is_embedded(folder)
         if output is None and (embedded or (folder / MANIFEST).exists()):

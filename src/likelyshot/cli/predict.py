@@ -56,7 +56,7 @@ def predict(
             "--output",
             "-o",
             help="The table to write, .csv, .parquet or .jsonl; without an extension, a folder of Parquet files, "
-            "where what is finished is not done again. Default: print JSONL to standard output.",
+            "of which a second run skips those that are finished. Default: print JSONL to standard output.",
             show_default=False,
         ),
     ] = None,

@@ -23,6 +23,7 @@ from likelyshot.data.features import Features
 from likelyshot.data.tasks import Balanced, sample_tasks
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import fit_temperature as task_temperature
+from likelyshot.functional.checks import check_examples
 from likelyshot.functional.scores import class_means, fit_temperature, l2_normalise, probabilities
 from likelyshot.methods import Method
 from likelyshot.methods.binding import facts_of, is_transductive, name_of, parameters_of
@@ -121,11 +122,7 @@ def held_out(
     >>> sorted(set(held.rows.tolist())), held.scores.argmax(-1).unique().tolist()  # row 2 is alone in its class
     ([0, 1], [0])
     """
-    if support.ndim != 2 or labels.shape != support.shape[:1]:
-        raise InputError(
-            f"expected support (n, d) and labels (n,), got {tuple(support.shape)} and {tuple(labels.shape)}: give one "
-            "label for each row"
-        )
+    check_examples(support, labels)
     facts, transductive = facts_of(method), is_transductive(method)
     with_pile = transductive and query is not None and len(query) > 0
     pile = _sample(query, seed).to(support) if with_pile and query is not None else support[:0]

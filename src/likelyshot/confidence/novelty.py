@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from likelyshot.errors import InputError
+from likelyshot.functional.checks import check_examples
 from likelyshot.functional.scores import class_means, l2_normalise, squared_distances
 
 #: In the background a class counts for at most this many times the mean of the others, and one item. Otherwise the most
@@ -86,11 +87,7 @@ def learn_novelty(
     >>> (novelty.score(torch.tensor([[8.0, 1, 0], [0, 1, 9]])) > novelty.threshold(0.2)).tolist()
     [False, True]
     """
-    if support.ndim != 2 or labels.shape != support.shape[:1]:
-        raise InputError(
-            f"expected support (n, d) and labels (n,), got {tuple(support.shape)} and {tuple(labels.shape)}: give one "
-            "label for each row"
-        )
+    check_examples(support, labels)
     shots = labels.bincount(minlength=n_ways)
     if len(shots) != n_ways or int(shots.min()) < 1:
         raise InputError(

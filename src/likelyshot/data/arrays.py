@@ -148,7 +148,7 @@ def check_labelled(vectors: Tensor, labels: Tensor, classes: Sequence[str]) -> N
     """Raise InputError unless vectors (n, d) are finite and each has a label (n,) that is a position in `classes`."""
     shape = tuple(vectors.shape)
     if len(shape) != 2 or 0 in shape:
-        raise InputError(f"expected vectors of shape (n, d), none zero, but got {shape}: reshape them")
+        raise InputError(f"expected vectors of shape (n, d), with n and d above 0, but got {shape}: reshape them")
     if vectors.dtype not in FLOATS or labels.dtype != torch.int64:
         got = f"{vectors.dtype} and {labels.dtype}"
         raise InputError(f"expected float vectors and int64 labels, but got {got}: use from_arrays")

@@ -418,8 +418,8 @@ def _named_vectors(path: Path, table: Table) -> dict[int, NDArray[Any]] | None:
         wrong = next((table.rows[place] for place, row in cells if not 0 <= row < len(rows)), None)
         if wrong is not None:
             raise InputError(f"row {wrong}: expected one of the {len(rows):,} rows of {name}, but got another: drop it")
-        found = rows[[row for _, row in cells]].float().numpy()
-        vectors.update({place: found[at] for at, (place, _) in enumerate(cells)})
+        chosen = rows[[row for _, row in cells]].float().numpy()
+        vectors.update({place: chosen[at] for at, (place, _) in enumerate(cells)})
     return vectors
 
 
@@ -430,12 +430,12 @@ def named_rows(places: Column, numbers: Column) -> dict[str, list[tuple[int, int
         places: The column of files.
         numbers: The column of rows in them, from 1. They are given from 0, and as -1 if they are no numbers.
     """
-    found: dict[str, list[tuple[int, int]]] = {}
+    rows_by_file: dict[str, list[tuple[int, int]]] = {}
     for place, (name, cell) in enumerate(zip(places.texts(), numbers.texts(), strict=True)):
         row = int(cell) - 1 if re.fullmatch(r"[0-9]{1,18}", cell) else -1
         if name:
-            found.setdefault(name, []).append((place, row))
-    return found
+            rows_by_file.setdefault(name, []).append((place, row))
+    return rows_by_file
 
 
 def find_features(name: str, folders: Sequence[Path]) -> Path:

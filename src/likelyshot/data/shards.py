@@ -102,7 +102,7 @@ class Shards:
 
     def _rows(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Read rows in any order: together where they lie close, else one by one, in the order of the files."""
-        found = np.empty((len(rows), self.shape[1]), self.dtype)
+        result = np.empty((len(rows), self.shape[1]), self.dtype)
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
         start = 0
@@ -111,9 +111,9 @@ class Shards:
             close = stop - start > BATCH // 16 or self._find(int(ordered[start]))[0].offset < 0
             stop = stop if close else start + 1
             block = self._range(int(ordered[start]), int(ordered[stop - 1]) + 1)
-            found[order[start:stop]] = block[ordered[start:stop] - ordered[start]]
+            result[order[start:stop]] = block[ordered[start:stop] - ordered[start]]
             start = stop
-        return found
+        return result
 
     def _find(self, row: int) -> tuple[Shard, int]:
         number = int(np.searchsorted(self._starts, row, side="right")) - 1

@@ -78,7 +78,7 @@ class Dirichlet:
         number = isinstance(self.alpha, int | float | np.floating) and not isinstance(self.alpha, bool)
         alpha = float(self.alpha) if isinstance(self.alpha, np.floating) else self.alpha
         if not number or not 0 < alpha <= 1e100:
-            raise InputError(f"expected alpha above 0, at most 1e100, but got {self.alpha!r}: 2 is customary")
+            raise InputError(f"expected alpha above 0, at most 1e100, but got {self.alpha!r}: try 2")
 
     def describe(self) -> str:
         """Describe the plan in words: "Dirichlet(2), 75 queries"."""

@@ -118,12 +118,12 @@ def embed_blocks(
     there = set(mine) - set(missing)
     done(sum(min(size, len(items) - number * size) for number in there))
     groups = (list(items[span]) for span in spans)
-    found: Iterator[Embedded]
+    embedded: Iterator[Embedded]
     if cluster() is not None and _opens(encoder, embedder):
-        found = map_blocks(_embed_on_worker, (encoder, embedder.digest, images), groups)
+        embedded = map_blocks(_embed_on_worker, (encoder, embedder.digest, images), groups)
     else:
-        found = (_embed(embedder, images, some, cache) for some in groups)
-    for number, span, block in zip(missing, spans, found, strict=True):
+        embedded = (_embed(embedder, images, some, cache) for some in groups)
+    for number, span, block in zip(missing, spans, embedded, strict=True):
         tensors = {
             "vectors": torch.tensor(np.asarray(block.vectors[:])),  # arrays from a cluster cannot be written to
             "kept": torch.tensor(block.kept + span.start),
@@ -153,13 +153,13 @@ def embed_on_cluster(items: Sequence[Item], encoder: Embedder, progress: Progres
     done = encoded = 0
     groups = (list(items[start : start + size]) for start in range(0, len(items), size))
     shared = (encoder.name, encoder.digest, None)
-    for number, found in enumerate(map_blocks(_embed_on_worker, shared, groups)):
-        rows.write(done, np.asarray(found.vectors[:]))
-        kept.append(found.kept + number * size)
-        problems += found.problems
-        digests.append(found.digests)
-        done += len(found.kept)
-        encoded += found.encoded
+    for number, block in enumerate(map_blocks(_embed_on_worker, shared, groups)):
+        rows.write(done, np.asarray(block.vectors[:]))
+        kept.append(block.kept + number * size)
+        problems += block.problems
+        digests.append(block.digests)
+        done += len(block.kept)
+        encoded += block.encoded
         if progress is not None:
             progress(min(size, len(items) - number * size))
     return Embedded(rows.first(done), np.concatenate(kept), problems, np.concatenate(digests), encoded)
@@ -248,8 +248,8 @@ def remove_blocks(folder: Path) -> None:
 def _claim(folder: Path, mine: Manifest) -> None:
     path = folder / MANIFEST
     if path.is_file():
-        found = read_document(path, Manifest, what="a folder of vectors of likelyshot", remedy="remove the folder")
-        if (found.identity, found.blocks) != (mine.identity, mine.blocks):
+        before = read_document(path, Manifest, what="a folder of vectors of likelyshot", remedy="remove the folder")
+        if (before.identity, before.blocks) != (mine.identity, mine.blocks):
             raise InputError(
                 f"expected vectors of the same items and encoder in {folder}, but it has others: remove the folder"
             )

@@ -70,13 +70,13 @@ class Cache:
             if self._connection is None:
                 return None
             try:
-                found = self._connection.execute(READ, (key,)).fetchone()
+                row = self._connection.execute(READ, (key,)).fetchone()
             except BROKEN as error:
                 self._failed(error)
                 return None
-        if found is None or not isinstance(found[1], bytes) or found[0] != zlib.crc32(key + found[1]):
+        if row is None or not isinstance(row[1], bytes) or row[0] != zlib.crc32(key + row[1]):
             return None
-        vector = np.frombuffer(found[1], "<f4").astype(np.float32)
+        vector = np.frombuffer(row[1], "<f4").astype(np.float32)
         return vector if vector.shape == (self.dim,) else None
 
     def put(self, rows: Sequence[tuple[bytes, Vector]]) -> None:
@@ -187,8 +187,8 @@ def embed(
 
     >>> from likelyshot.encoders.pretrained import callable_encoder
     >>> lengths = callable_encoder(lambda texts: [[len(text)] for text in texts], "length", kind="text")
-    >>> found = embed([Item("1", text="ab"), Item("2", text=""), Item("3", text="abc")], lengths, cache=None)
-    >>> found.vectors.tolist(), found.kept.tolist(), found.problems
+    >>> embedded = embed([Item("1", text="ab"), Item("2", text=""), Item("3", text="abc")], lengths, cache=None)
+    >>> embedded.vectors.tolist(), embedded.kept.tolist(), embedded.problems
     ([[2.0], [3.0]], [0, 2], [Problem(name='2', kind='empty text', detail='')])
     """
     if content is None or encoder.kind == "text":
@@ -299,20 +299,20 @@ class _Made:
 
     def lost(self, failed: Mapping[int | bytes, ImageError]) -> list[tuple[int, ImageError]]:
         """Give the places of the items that failed, by themselves or by their content, and why."""
-        found = {place: error for place, error in failed.items() if isinstance(place, int)}
+        errors = {place: error for place, error in failed.items() if isinstance(place, int)}
         firsts = {self._first[digest]: error for digest, error in failed.items() if isinstance(digest, bytes)}
-        found |= firsts
-        found |= {place: firsts[first] for place, first in self._others.items() if first in firsts}
-        return sorted(found.items(), key=lambda pair: pair[0])
+        errors |= firsts
+        errors |= {place: firsts[first] for place, first in self._others.items() if first in firsts}
+        return sorted(errors.items(), key=lambda pair: pair[0])
 
     def in_order(self, kept: NDArray[np.int64]) -> NDArray[np.float32] | Shards:
         """Close the gaps of items that have no vector, and copy the vectors of contents that occur twice."""
         if len(kept) < len(self.digests) or self._others:
             for row, place in enumerate(kept.tolist()):
                 first = self._others.get(place, place)
-                found = int(np.searchsorted(kept, first)) if first < place else place
-                if found != row:  # rows only move towards the beginning, so the first one lies at its row already
-                    self._rows.write(row, self._rows.read(found))
+                source = int(np.searchsorted(kept, first)) if first < place else place
+                if source != row:  # rows only move towards the beginning, so the first one lies at its row already
+                    self._rows.write(row, self._rows.read(source))
         return self._rows.first(len(kept))
 
 

@@ -139,8 +139,8 @@ def points(name: str, grid: Grid, tasks: Sequence[Tasks], params: Params | None 
     """Give what `sweep` evaluates: a job for each point of the grid and number of shots."""
     if not grid or not tasks or not all(len(values) for values in grid.values()):
         raise InputError("expected at least one parameter with one value, and tasks: give a grid like lambda_max=20,40")
-    found = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    return [Job(name, {**(params or {}), **point}, drawn) for point in found for drawn in tasks]
+    points_of_grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    return [Job(name, {**(params or {}), **point}, sample) for point in points_of_grid for sample in tasks]
 
 
 def gather(name: str, grid: Grid, results: Sequence[Result], params: Params | None, digests: Sequence[str]) -> Sweep:
@@ -153,8 +153,8 @@ def gather(name: str, grid: Grid, results: Sequence[Result], params: Params | No
         params: Other parameters, the same at every point.
         digests: Of the tasks of each number of shots.
     """
-    found = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    each = [point for point in found for _ in digests]
+    points_of_grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    each = [point for point in points_of_grid for _ in digests]
     rows = [{"point": point, **result.row()} for point, result in zip(each, results, strict=True)]
     config = {
         "params": dict(params or {}),

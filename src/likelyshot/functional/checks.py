@@ -89,6 +89,15 @@ def _is(kind: type, value: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
+def check_examples(support: Tensor, labels: Tensor) -> None:
+    """Raise InputError unless the labelled examples of one task are vectors (n, d) with labels (n,)."""
+    if support.ndim != 2 or labels.shape != support.shape[:1]:
+        raise InputError(
+            f"expected support (n, d) and labels (n,), got {tuple(support.shape)} and {tuple(labels.shape)}: give one "
+            "label for each row"
+        )
+
+
 def prepare(support: Tensor, labels: Tensor, query: Tensor, n_ways: int, normalise: bool) -> tuple[Tensor, Tensor]:
     """Check that support, labels and query belong together, compute at least in float32, L2-normalise if asked."""
     check_ways(n_ways)

@@ -371,7 +371,7 @@ def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15) -> 
     0.4
     """
     if bins < 1:
-        raise InputError(f"bins must be 1 or more, got {bins}: 15 is customary")
+        raise InputError(f"bins must be 1 or more, got {bins}: try 15")
     if not labels.numel():
         raise InputError("a calibration error needs at least one example, got none: give some")
     top, predicted = probabilities.double().reshape(-1, probabilities.shape[-1]).max(-1)

@@ -83,7 +83,8 @@ def merge_answers(folder: str | Path, output: str | Path) -> int:
     """
     folder = Path(folder)
     check_answers_path(output)
-    files = [_file(folder, number, found.files) for found in [_manifest(folder)] for number in range(found.files)]
+    manifest = _manifest(folder)
+    files = [_file(folder, number, manifest.files) for number in range(manifest.files)]
     _check_whole(folder, files)
     count = 0
 
@@ -116,13 +117,13 @@ def _claim(folder: Path, mine: _Manifest) -> None:
     """Say whose answers a folder holds, unless they are those of others."""
     path = folder / MANIFEST
     if path.exists():
-        found = _manifest(folder)
-        if found.identity != mine.identity or found.files != mine.files:
+        before = _manifest(folder)
+        if before.identity != mine.identity or before.files != mine.files:
             raise InputError(
                 f"expected an empty folder, or one with answers about the same pile by the same model, but {folder} "
                 "has others: choose another folder, or remove it"
             )
-        if found.parts == mine.parts:
+        if before.parts == mine.parts:
             return
     elif any(file.suffix == ".parquet" for file in folder.iterdir()):
         raise InputError(f"expected an empty folder, but {folder} has other Parquet files: choose another folder")

@@ -259,7 +259,7 @@ def _shown(group: _Group, answers: Answers, shares: NDArray[np.float64], cards: 
         shown = "None is shown, because the page is full."
     elif len(group.rows) < group.total and group.kind != "unsure":
         shown = f"Shown: the {len(group.rows) - half:,} {first}" + (f" and the {half:,} {last}." if half else ".")
-    found = {
+    section = {
         "kind": group.kind,
         "shown": shown,
         "cards": [
@@ -268,14 +268,14 @@ def _shown(group: _Group, answers: Answers, shares: NDArray[np.float64], cards: 
     }
     if group.kind == "rejected":
         facts = f"{_count(group.total, 'item')} that look like none of the classes, the strangest first"
-        return found | {"id": "rejected", "title": "Rejected", "facts": facts}
+        return section | {"id": "rejected", "title": "Rejected", "facts": facts}
     if group.kind == "unsure":
         all_shown = len(group.rows) == group.total
         which = "the least certain first" if all_shown else f"of which the {len(group.rows)} least certain are shown"
         facts = f"{_count(group.total, 'answer')} below {_percent(DOUBTFUL, 0)}, {which}"
-        return found | {"id": "unsure", "title": "Least certain", "facts": facts}
+        return section | {"id": "unsure", "title": "Least certain", "facts": facts}
     facts = f"{_count(group.total, 'item')}, estimated share {_percent(shares[group.place])}"
-    return found | {"id": f"c{group.place}", "title": answers.classes[group.place], "facts": facts}
+    return section | {"id": f"c{group.place}", "title": answers.classes[group.place], "facts": facts}
 
 
 def _certainty(kind: str, answers: Answers, row: int) -> str:

@@ -36,8 +36,8 @@ def packaged_model(package: str) -> Path | None:
         files = metadata.files(package) or []
     except (metadata.PackageNotFoundError, ValueError):  # ValueError: not a name that a package can have
         return None
-    found = [Path(str(file.locate())).parent for file in files if file.name == "modules.json"]
-    return min(found, key=lambda folder: len(folder.parts), default=None)
+    folders = [Path(str(file.locate())).parent for file in files if file.name == "modules.json"]
+    return min(folders, key=lambda folder: len(folder.parts), default=None)
 
 
 def _part(module: Any) -> str:

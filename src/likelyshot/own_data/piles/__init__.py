@@ -145,8 +145,8 @@ def _matching(path: str | Path) -> list[Path]:
     """Give the files that a pattern like "shards/*.npy" names, sorted; none if it is the path of something."""
     if not re.search(r"[*?\[]", str(path)) or os.path.lexists(path):
         return []
-    found = sorted(Path(name) for name in glob.glob(str(path), recursive=True))  # noqa: PTH207
-    files = [file for file in found if file.is_file()]
+    matches = sorted(Path(name) for name in glob.glob(str(path), recursive=True))  # noqa: PTH207
+    files = [file for file in matches if file.is_file()]
     if not files:
         raise InputError(f"expected files that match {str(path)[:200]!r}, but there are none: check the pattern")
     return files
@@ -205,8 +205,8 @@ def _read_folder(folder: Path) -> Pile:
         return Pile([Item(str(image), path=image) for image in images], None, problems, "image", folder)
     read = [_read_text(Path(problem.name)) for problem in written]
     others = [problem for problem in problems if problem not in written]
-    others += [found for found in read if isinstance(found, Problem)]
-    return Pile([found for found in read if isinstance(found, Item)], None, others, "text", folder)
+    others += [one for one in read if isinstance(one, Problem)]
+    return Pile([one for one in read if isinstance(one, Item)], None, others, "text", folder)
 
 
 def _read_text(path: Path) -> Item | Problem:
@@ -296,9 +296,9 @@ def _rows_of_others(
                 f"expected vectors in {name[:200]!r}, but got {pile.kind}s: correct the column {FILE_COLUMN}"
             )
         kept = [(place, row) for place, row in cells if 0 <= row < len(pile.items)]
-        found = pile.vectors[[row for _, row in kept]]
+        rows = pile.vectors[[row for _, row in kept]]
         items.update({place: replace(pile.items[row], label=labels[place] or None) for place, row in kept})
-        vectors.update({place: found[at] for at, (place, _) in enumerate(kept)})
+        vectors.update({place: rows[at] for at, (place, _) in enumerate(kept)})
         problems += pile.problems
     problems += [Problem(f"row {n}", NO_ROW) for place, n in enumerate(table.rows) if place not in items]
     places_kept = sorted(items)

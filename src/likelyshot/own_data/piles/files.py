@@ -155,7 +155,9 @@ def vector_pile(values: Any) -> Pile:
         tensor = float_tensor(values).cpu()
         values = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()  # unknown to numpy
     if values.ndim != 2 or 0 in values.shape:
-        raise InputError(f"expected vectors of shape (n, d), none zero, but got {values.shape}: reshape them")
+        raise InputError(
+            f"expected vectors of shape (n, d), with n and d above 0, but got {values.shape}: reshape them"
+        )
     return Pile(Numbered(len(values)), values, [], "features")
 
 
