@@ -266,3 +266,9 @@ def test_answers_as_a_data_frame():
     assert len(frame) == 3
     assert list(frame.columns)[:6] == COLUMNS
     assert frame.filter(like="probability of").sum(axis=1).round(5).tolist() == [1, 1, 1]
+
+
+def test_a_data_frame_needs_pandas(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match="pip install pandas"):
+        make(3).to_pandas()
