@@ -167,7 +167,7 @@ def held_out_distances(products: Tensor, squares: Tensor, known: Tensor, counts:
     Products are those in the metric (S / prior + I)^-1 of `discounted_directions`; the sample is left out of S too.
     Without sample i, one of n in its class, its own centre c moves so that y_i - c grows by N / (N - 1), and S loses
     n / (n - 1) v v' with v = y_i minus the mean of the n. By Sherman & Morrison, the distance to every centre is then
-    |u|^2 + b (u . v)^2 / (1 - b |v|^2), u = y_i - c, b = n / (n - 1) / prior.
+    `|u|^2 + b (u . v)^2 / (1 - b |v|^2)`, u = y_i - c, b = n / (n - 1) / prior.
     Shapes: products (..., k, s), squares (..., 1, s), known (..., k, s), counts (..., k, 1) -> (..., k, s).
 
     Args:
