@@ -171,8 +171,9 @@ def three(features, validation, tmp_path_factory):
 
 def test_a_network_for_each_metric(run, three, tmp_path):
     methods = ("euclidean", "cosine", "mll", "combined", "simpleshot")
-    code, out, _ = run("evaluate", *three, "--method", *methods, "--shots", 1, "--json", "-o", tmp_path, *QUICK)
+    code, out, err = run("evaluate", *three, "--method", *methods, "--shots", 1, "--json", "-o", tmp_path, *QUICK)
     assert code == 0
+    assert "3 networks (test): 3-way 1-shot, Dirichlet(2), 75 queries, 20 tasks" in err
     rows = {row["method"]: row["mean"] for row in json.loads(out)}
     for path, method in zip(three, methods, strict=False):
         alone = json.loads(run("evaluate", path, "--method", method, "--shots", 1, "--json", *QUICK)[1])
@@ -260,7 +261,9 @@ def test_the_split_under_test_is_no_validation_for_itself(run, file, tmp_path):
         code, _, err = run(*command, "-m", "combined", *few, "-o", tmp_path / "no")
         assert code == 2
         assert "combined needs score statistics of validation classes: give validation features (--val FILE)" in err
-        assert run(*command, "--val", file, "-m", "combined", *few, "-o", tmp_path)[0] == 0  # asked for
+        assert "or a features file with a split called val, and test another of its splits (--split test)" in err
+        for remedy in (("--val", file), ("--split", "test")):
+            assert run(*command, *remedy, "-m", "combined", *few, "-o", tmp_path / remedy[0])[0] == 0
     code, out, _ = run("evaluate", file, "--split", "val", "-m", "mll", *few, "--json")
     assert (code, json.loads(out)[0]["temperature"]) == (0, 1.0)
     code, out, _ = run("evaluate", file, "-m", "mll", *few, "--json")

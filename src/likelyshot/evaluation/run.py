@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -126,11 +126,9 @@ class Networks:
         return sets if len(sets) > 1 else sets[0]
 
     def title(self, method: str | None = None) -> str:
-        """Name the files and the split of the features, of a method or of all, for a table."""
+        """Name the features, of a method or of all, for a table: a file and its split, or how many networks."""
         used = self.members if method is None else self._used(method)
-        sources = [member.features.source for member in used]
-        files = " + ".join(dict.fromkeys(source.get("file", "features") for source in sources))
-        return f"{files} ({sources[0]['split']})" if "split" in sources[0] else files
+        return source_name([member.features.source for member in used], short=True)
 
     def draw(self, n_tasks: int, ways: int, shots: Iterable[int], query: Plan, overlap: bool = False) -> list[Tasks]:
         """Sample tasks for every number of shots; all networks have the same labels."""
@@ -246,6 +244,20 @@ class Networks:
             return fit_temperature(method, validation, tasks, device=self.device, progress=progress)
         except InputError:
             return None
+
+
+def source_name(sources: Sequence[Mapping[str, Any]], short: bool = False) -> str:
+    """Name the features of tasks by file and split; `short` counts the files if there are several.
+
+    >>> source_name([{"file": "f.npz", "split": "test"}, {"file": "g.npz", "split": "test"}])
+    'f.npz + g.npz (test)'
+    >>> source_name([{"file": "f.npz", "split": "test"}, {"file": "g.npz", "split": "test"}], short=True)
+    '2 networks (test)'
+    """
+    names = list(dict.fromkeys(str(one.get("file", "features")) for one in sources))
+    files = f"{len(names)} networks" if short and len(names) > 1 else " + ".join(names)
+    splits = ", ".join(dict.fromkeys(str(one["split"]) for one in sources if one.get("split")))
+    return f"{files} ({splits})" if splits else files
 
 
 def _draw(

@@ -81,7 +81,7 @@ class Statistic:
     params: Mapping[str, Any] = field(default_factory=dict)
 
 
-_BASE = "give base features (--base FILE), or a features file that also has a split called train"
+_BASE = "give base features (--base FILE), or a features file with a split called train, and test another of its splits"
 STATISTICS = {
     "base_mean": Statistic(
         "base features", "the mean of base features", _BASE, "the mean feature vector of the base classes", base="mean"
@@ -96,15 +96,16 @@ STATISTICS = {
     "calibration": Statistic(
         "validation features",
         "score statistics of validation classes",
-        "give validation features (--val FILE), a features file that also has a split called val, or a saved "
-        "calibration (--calibration FILE)",
+        "give validation features (--val FILE), a saved calibration (--calibration FILE), or a features file with a "
+        "split called val, and test another of its splits (--split test)",
         "likelyshot.calibrate(validation features, tasks)",
         params={"lambda_max": None, "normalise": True, "metrics": METRICS},
     ),
     "network_weights": Statistic(
         "validation features",
         "what validation classes say of every network",
-        "give validation features of every network (--val FILE), or features files that also have a split called val",
+        "give validation features of every network (--val FILE), or features files with a split called val, and test "
+        "another of their splits (--split test)",
         "a number per network",
     ),
     "head": Statistic(

@@ -17,6 +17,7 @@ from likelyshot.data.results import Result
 from likelyshot.data.tasks import Balanced, Dirichlet, plan_from
 from likelyshot.errors import InputError
 from likelyshot.evaluation import published
+from likelyshot.evaluation.run import source_name
 from likelyshot.evaluation.sweep import Sweep
 from likelyshot.methods.binding import titles
 from likelyshot.report.comparison import accuracy_by_share, differences, pareto, share_edges, winner
@@ -96,8 +97,8 @@ def _setting(results: Sequence[Result]) -> dict[str, Any]:
     )
     return {
         "features": features,
-        "source": _source(features),
-        "short": _source(features, short=True),
+        "source": source_name(features),
+        "short": source_name(features, short=True),
         "queries": queries,
         "protocol": f"{config['ways']}-way {config['shots']}-shot, {queries}",
         **{key: config[key] for key in ("ways", "shots", "query", "seed", "tasks_digest")},
@@ -116,7 +117,7 @@ def _row(name: str, result: Result) -> dict[str, Any]:
         "name": name,
         "method": result.method,
         "params": dict(result.config["params"]),
-        "source": _source(result.config["features"]),
+        "source": source_name(result.config["features"]),
         "tasks": len(result.accuracy),
         "device": str(result.config.get("device", "cpu")),
         "environment": dict(result.environment),
@@ -211,17 +212,3 @@ def _file_names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
         words = f"{setting['ways']}way-{setting['shots']}shot-{query}".lower()
         names.append(_free(re.sub("[^a-z0-9]+", "-", words), names, "-"))
     return names
-
-
-def _source(features: Sequence[Mapping[str, Any]], short: bool = False) -> str:
-    """Name the features of tasks by file and split; `short` counts the files if there are several.
-
-    >>> _source([{"file": "f.npz", "split": "test"}, {"file": "g.npz", "split": "test"}])
-    'f.npz + g.npz (test)'
-    >>> _source([{"file": "f.npz", "split": "test"}, {"file": "g.npz", "split": "test"}], short=True)
-    '2 networks (test)'
-    """
-    names = list(dict.fromkeys(str(one.get("file", "features")) for one in features))
-    files = f"{len(names)} networks" if short and len(names) > 1 else " + ".join(names)
-    splits = ", ".join(dict.fromkeys(str(one["split"]) for one in features if one.get("split")))
-    return f"{files} ({splits})" if splits else files
