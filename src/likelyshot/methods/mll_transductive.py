@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,6 +21,8 @@ from likelyshot.functional.scores import exponential_log_likelihood, exponential
 
 #: Bytes of the queries that are weighted at a time: five passes over them stay in the cache of a core, of 1 MB or more.
 BLOCK_BYTES = 2**19
+#: exp(x) = 2^(LOG2_E x): torch takes half the time for it on processors without AVX-512.
+LOG2_E = math.log2(math.e)
 
 
 @torch.no_grad()
@@ -110,10 +114,10 @@ class ClassSums:
         assigned = scores.max(-2).indices  # of this layout, argmax takes ten times as long
         torch.add(assigned, self._first, out=self._row)
         self._member.copy_(assigned.unsqueeze(-2) == self._way)
-        exponents = torch.neg(rates, out=self._exponents).view(-1, rates.shape[-1])
+        exponents = torch.mul(rates, -LOG2_E, out=self._exponents).view(-1, rates.shape[-1])
         for query, row, member, total, weighted, flat in self._blocks:
             torch.index_select(exponents, 0, row, out=flat)
-            weighted.mul_(query).exp_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q)
+            weighted.mul_(query).exp2_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q)
             torch.addcmul(query, query, weighted, value=-1, out=weighted)  # Phi_q f_q
             torch.bmm(member, weighted, out=total)
         count = self._member.sum(-1, keepdim=True)
