@@ -54,7 +54,7 @@ def main() -> None:
     features, validation = make(20, 100, 0), make(20, 100, 1)
     tasks = sample_tasks(features.labels, n_tasks=n_tasks, ways=WAYS, shots=SHOTS, query=Dirichlet(QUERIES), seed=0)
     labels = tasks.support_labels
-    drawn = sample_tasks(validation.labels, n_tasks=200, ways=WAYS, shots=5, query=Balanced(15), seed=0)
+    calibration_tasks = sample_tasks(validation.labels, n_tasks=200, ways=WAYS, shots=5, query=Balanced(15), seed=0)
     rows = []
     mll, mll_transductive = (  # with the bound of the references
         functools.partial(METHODS[name], lambda_max=40.0) for name in ("mll", "mll_transductive")
@@ -72,9 +72,9 @@ def main() -> None:
             for s, q in zip(tasks.support[:n_reference].numpy(), tasks.query[:n_reference].numpy(), strict=True)
         ]
 
-    found = evaluate(mll_transductive, features, tasks).accuracy[:n_reference]
+    accuracy = evaluate(mll_transductive, features, tasks).accuracy[:n_reference]
     expected = (np.stack(numpy_loop(np.float32)) == tasks.query_labels[:n_reference].numpy()).mean(-1)
-    assert np.abs(found - expected).mean() < 1e-2, "the reference and ours must agree"
+    assert np.abs(accuracy - expected).mean() < 1e-2, "the reference and ours must agree"
     for dtype in (np.float32, np.float64):
         measure(
             f"transductive MLL, against a NumPy loop over tasks in {dtype.__name__}",
@@ -106,7 +106,7 @@ def main() -> None:
         batch,
     )
 
-    calibration = calibrate(validation, drawn, lambda_max=40.0)
+    calibration = calibrate(validation, calibration_tasks, lambda_max=40.0)
     five = sample_tasks(features.labels, n_tasks=n_tasks, ways=WAYS, shots=5, query=Dirichlet(QUERIES), seed=0)
     one_support, one_query = features.vectors[five.support[0]], features.vectors[five.query[0]]
     make_columns = functools.partial(

@@ -39,8 +39,8 @@ def descend(function: object, start: Tensor, samples: Tensor, target: Tensor) ->
     w, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)
     for count in range(1, STEPS + 1):
         root = math.sqrt(1 - 0.999**count)
-        given = torch.tensor(RATE * root / (1 - 0.9**count)), torch.tensor(root)
-        w, mean, square = function(w, mean, square, samples, target, *given)
+        rates = torch.tensor(RATE * root / (1 - 0.9**count)), torch.tensor(root)
+        w, mean, square = function(w, mean, square, samples, target, *rates)
     return w
 
 

@@ -61,20 +61,20 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.variant:
-        print(json.dumps(measure(given.variant, given.steps)))
+    options = parser.parse_args()
+    if options.variant:
+        print(json.dumps(measure(options.variant, options.steps)))
         return
     results: dict[str, list[dict[str, float]]] = {variant: [] for variant in VARIANTS}
-    for _ in range(given.runs):  # in turns, so that the load of the machine meets all alike
+    for _ in range(options.runs):  # in turns, so that the load of the machine meets all alike
         for variant in VARIANTS:
-            command = [sys.executable, "-m", "benchmarks.memory", "--variant", variant, "--steps", str(given.steps)]
+            command = [sys.executable, "-m", "benchmarks.memory", "--variant", variant, "--steps", str(options.steps)]
             plain = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
             environment = plain | (ENVIRONMENT if variant == "environment" else {})
             ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
             results[variant].append(json.loads(ran.stdout))
     names = list(results["plain"][0])
-    print(f"Median of {given.runs} runs of {given.steps} steps with {BATCH} images each\n")
+    print(f"Median of {options.runs} runs of {options.steps} steps with {BATCH} images each\n")
     print("| | " + " | ".join(names) + " |\n" + "|---" * (len(names) + 1) + "|")
     for variant, runs in results.items():
         cells = [f"{statistics.median(run[name] for run in runs):,.0f}" for name in names]

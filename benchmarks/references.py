@@ -45,9 +45,9 @@ def youden(columns: np.ndarray, calibration: Calibration) -> np.ndarray:
     """P_tp - P_fp by SciPy's multivariate normal CDF."""
 
     def cdf(gaussian):
-        kept = list(gaussian.independent)
-        mean, covariance = np.array(gaussian.mean)[kept], np.array(gaussian.covariance)[np.ix_(kept, kept)]
-        return multivariate_normal(mean, covariance).cdf(columns[..., kept])
+        used = list(gaussian.independent)
+        mean, covariance = np.array(gaussian.mean)[used], np.array(gaussian.covariance)[np.ix_(used, used)]
+        return multivariate_normal(mean, covariance).cdf(columns[..., used])
 
     return cdf(calibration.intra) + cdf(calibration.cross) - 1
 
@@ -72,9 +72,9 @@ def sample_tasks(labels, n_tasks, ways, shots, total, alpha, seed):
                 break
         support, query = [], []
         for way, (label, count) in enumerate(zip(classes, counts, strict=True)):
-            drawn = rng.sample(rows[label], shots + count)
-            support += drawn[:shots]
-            query += [(row, way) for row in drawn[shots:]]
+            picks = rng.sample(rows[label], shots + count)
+            support += picks[:shots]
+            query += [(row, way) for row in picks[shots:]]
         rng.shuffle(query)
         tasks.append((support, query, classes))
     return tasks

@@ -92,7 +92,7 @@ def rows(quick: bool) -> list[Row]:
         method = functools.partial(METHODS[name], **params)
         return seconds(lambda: evaluate(method, features, chosen), repeats) / len(chosen) * 1e3
 
-    found: list[Row] = []
+    result: list[Row] = []
     easyfsl = load_easyfsl()
     if easyfsl is not None:
 
@@ -105,7 +105,7 @@ def rows(quick: bool) -> list[Row]:
             return each(solve, n)
 
         cl2n = {"feature_centering": base_mean, "feature_normalization": 2.0}
-        found += [
+        result += [
             (
                 "PT-MAP, against easyfsl",
                 rival(easyfsl.PTMAP(), n_slow),
@@ -133,15 +133,15 @@ def rows(quick: bool) -> list[Row]:
         ]
     for name, title, entropy in (("tim", "TIM", shannon), ("alpha_tim", "alpha-TIM", tsallis_2)):
         slow = each(lambda s, q, e=entropy: autograd_tim(s, labels, q, 1_000, e), max(1, n_slow // 2))
-        found.append((f"{title}, 1,000 steps, against autograd", slow, ours(name, few), None))
-    return found
+        result.append((f"{title}, 1,000 steps, against autograd", slow, ours(name, few), None))
+    return result
 
 
-def show(found: Sequence[Row], quick: bool) -> None:
+def show(table_rows: Sequence[Row], quick: bool) -> None:
     table = Table(title=f"{WAYS}-way {SHOTS}-shot, {QUERIES} balanced queries, {DIM} features", title_justify="left")
     for heading in ("what", "reference, ms", "likelyshot, ms", "tasks / s", "ratio", "goal"):
         table.add_column(heading, justify="left" if heading == "what" else "right")
-    for what, slow, fast, goal in found:
+    for what, slow, fast, goal in table_rows:
         speed = "> 10,000" if fast < 0.1 else f"{1e3 / fast:,.0f}"
         table.add_row(what, f"{slow:.3g}", f"{fast:.3g}", speed, f"{slow / fast:.3g} x", f"{goal} x" if goal else "-")
     console = Console(width=120)

@@ -101,8 +101,8 @@ def vectors(sizes: list[int], kind: str, method: str, place: str | None) -> Tabl
     for rows in sizes:
         with tempfile.TemporaryDirectory(dir=place) as folder:
             make(Path(folder), rows, kind)
-            given = ["-s", f"{folder}/labelled.npz", "-q", f"{folder}/pile", "-o", f"{folder}/answers", "-m", method]
-            seconds, cpu, memory = run([sys.executable, "-m", "likelyshot", "classify", *given])
+            options = ["-s", f"{folder}/labelled.npz", "-q", f"{folder}/pile", "-o", f"{folder}/answers", "-m", method]
+            seconds, cpu, memory = run([sys.executable, "-m", "likelyshot", "classify", *options])
         row(table, rows, seconds, cpu, memory)
     return table
 
@@ -130,10 +130,10 @@ def make_images(folder: Path, count: int, *, archive: bool) -> None:
     header = file.getvalue()[:-192]
 
     noise = np.random.default_rng(0).integers(0, 96, (3000, 64, 3)) + 128 * np.eye(3)[np.arange(3000) % 3][:, None]
-    kept = [pixels.tobytes()[8:] for pixels in noise.astype(np.uint8)]
+    noise_bytes = [pixels.tobytes()[8:] for pixels in noise.astype(np.uint8)]
 
     def picture(number: int) -> bytes:
-        return header + number.to_bytes(8, "little") + kept[number % 3000]
+        return header + number.to_bytes(8, "little") + noise_bytes[number % 3000]
 
     for number in range(30):
         path = folder / "labelled" / str(number % 3) / f"{number}.bmp"
@@ -189,14 +189,14 @@ def overhead(rows: int, place: str | None) -> Table:
 
         def passes() -> tuple[float, float, torch.Tensor]:
             started, before = time.perf_counter(), family_seconds()
-            found = transductive_prototypes(support, labels, pile, n_ways=WAYS, iterations=2)
-            return time.perf_counter() - started, family_seconds() - before, found
+            prototypes = transductive_prototypes(support, labels, pile, n_ways=WAYS, iterations=2)
+            return time.perf_counter() - started, family_seconds() - before, prototypes
 
         passes()  # the file is in the system's cache
         before, started = family_seconds(), time.perf_counter()
         joined = Ray()
         with sent_to(joined):
-            found = [passes()[2]]
+            results = [passes()[2]]
         first = time.perf_counter() - started, family_seconds() - before
         runs: dict[str, list[tuple[float, float]]] = {"threads": [], "Ray": []}
         for _ in range(TIMES):  # in turns, since other programs make both slower
@@ -204,9 +204,9 @@ def overhead(rows: int, place: str | None) -> Table:
                 with where:
                     seconds, cpu, sums = passes()
                 runs[name].append((seconds, cpu))
-                found.append(sums)
+                results.append(sums)
         joined.close()
-        assert all(torch.equal(sums, found[0]) for sums in found)
+        assert all(torch.equal(sums, results[0]) for sums in results)
         middle = {name: np.median(each, axis=0) for name, each in runs.items()}
         for name, (seconds, cpu) in {"Ray, with its start": first, **middle}.items():
             more = f"{100 * (cpu / middle['threads'][1] - 1):+.0f} %" if name != "threads" else ""
@@ -254,15 +254,15 @@ def main() -> None:
     parser.add_argument("--kind", choices=["npy", "parquet"], default="npy")
     parser.add_argument("--method", default="mll", help="default: mll; classify itself takes likelihood_mixture")
     parser.add_argument("--place", help="folder for the piles; default: the system's for temporary files")
-    given = parser.parse_args()
-    if given.what == "embed":
-        embed(Path(given.place), given.method)
-    elif given.what == "vectors":
-        Console().print(vectors(given.rows or [10**5, 10**6, 10**7], given.kind, given.method, given.place))
-    elif given.what in ("images", "extract"):
-        Console().print(images(given.rows or [10**4, 10**5], given.what, given.method, given.place))
+    options = parser.parse_args()
+    if options.what == "embed":
+        embed(Path(options.place), options.method)
+    elif options.what == "vectors":
+        Console().print(vectors(options.rows or [10**5, 10**6, 10**7], options.kind, options.method, options.place))
+    elif options.what in ("images", "extract"):
+        Console().print(images(options.rows or [10**4, 10**5], options.what, options.method, options.place))
     else:
-        Console().print(overhead((given.rows or [10**6])[0], given.place))
+        Console().print(overhead((options.rows or [10**6])[0], options.place))
 
 
 if __name__ == "__main__":

@@ -54,15 +54,15 @@ class HostSyncs(TorchDispatchMode):
 
     def __init__(self, device: str) -> None:
         super().__init__()
-        self.device, self.double, self.found = device, False, Counter[str]()
-        self.held, self.now, self.peak = Counter[int](), 0, 0
+        self.device, self.double, self.counts = device, False, Counter[str]()
+        self.references, self.now, self.peak = Counter[int](), 0, 0
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name = function.overloadpacket.__name__
         if name in WAITS or (name in MASKED and any(isinstance(x, Tensor) and x.dtype == torch.bool for x in args[1])):
-            self.found[name] += 1
+            self.counts[name] += 1
         made = function(*args, **(kwargs or {}))
         for x in made if isinstance(made, tuple | list) else (made,):
             if isinstance(x, Tensor) and x.device.type == self.device:
@@ -74,15 +74,15 @@ class HostSyncs(TorchDispatchMode):
         """Count the bytes of a tensor until nothing that shares them is left."""
         storage = x.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
-        if self.held[key] == 0:
+        if self.references[key] == 0:
             self.now += size
             self.peak = max(self.peak, self.now)
-        self.held[key] += 1
+        self.references[key] += 1
         weakref.finalize(x, self._release, key, size)
 
     def _release(self, key: int, size: int) -> None:
-        self.held[key] -= 1
-        self.now -= size if self.held[key] == 0 else 0
+        self.references[key] -= 1
+        self.now -= size if self.references[key] == 0 else 0
 
 
 @contextmanager
@@ -117,8 +117,8 @@ def ready(name: str, dim: int = DIM, shots: int = 1) -> functools.partial[Tensor
     }
     method = METHODS[name]
     few = {"steps": 20} if parameters_of(method).get("steps", 0) > 20 else {}  # each step is like the others
-    given = {key: make[key]() for key in [*needs_of(method), *takes_of(method)]}
-    return functools.partial(method, n_ways=WAYS, **given, **few)
+    statistics = {key: make[key]() for key in [*needs_of(method), *takes_of(method)]}
+    return functools.partial(method, n_ways=WAYS, **statistics, **few)
 
 
 def count(
@@ -146,9 +146,9 @@ def main() -> None:
     for column in ("method", *(f"syncs, {shots}-shot" for shots in SHOTS), "memory", "double precision", "waits for"):
         table.add_column(column, justify="right" if column[:5] in ("syncs", "memor") else "left")
     for name in METHODS:
-        found, facts = [count(name, shots=shots)[0].found for shots in SHOTS], facts_of(METHODS[name])
-        what = ", ".join(f"{n} {key}" for key, n in found[-1].items())
-        numbers = [str(each.total()) for each in found]
+        counts, facts = [count(name, shots=shots)[0].counts for shots in SHOTS], facts_of(METHODS[name])
+        what = ", ".join(f"{n} {key}" for key, n in counts[-1].items())
+        numbers = [str(each.total()) for each in counts]
         table.add_row(name, *numbers, f"{facts.memory:g}", "yes" if facts.double else "", what)
     Console(width=120).print(table)
 

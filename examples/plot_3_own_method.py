@@ -38,7 +38,7 @@ all_shots = (1, 2, 5, 10)
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 tasks = [sample_tasks(features.labels, n_tasks=300, shots=shots, query=Balanced(15), seed=0) for shots in all_shots]
 for method in methods:
-    results = [evaluate(method, features, drawn) for drawn in tasks]
+    results = [evaluate(method, features, each) for each in tasks]
     print(*results, sep="\n")
     means, intervals = zip(*((100 * result.mean, 100 * result.ci95) for result in results), strict=True)
     axes.errorbar(all_shots, means, yerr=intervals, marker="o", capsize=3, label=results[0].method)

@@ -97,8 +97,8 @@ def statistics(name: str, base: Base | None) -> dict[str, Tensor] | None:
     """Bind what a method needs; None where it is not known."""
     needs, takes = needs_of(METHODS[name]), takes_of(METHODS[name])
     known = {} if base is None else {key: getattr(base, STATISTICS[key].base) for key in BASE_STATISTICS}
-    given = {key: value for key, value in known.items() if value is not None and key in [*needs, *takes]}
-    return given if set(needs) <= given.keys() else None
+    usable = {key: value for key, value in known.items() if value is not None and key in [*needs, *takes]}
+    return usable if set(needs) <= usable.keys() else None
 
 
 def difference(ours: np.ndarray, other: np.ndarray) -> str:
@@ -116,7 +116,7 @@ def note(text: str) -> None:
 def cells(name: str, features: Features, base: Base | None, options: argparse.Namespace) -> None:
     """Compare with rivals on 5-way tasks."""
     fewest = int(features.counts.min())
-    drawn = {
+    tasks_of = {
         cell: sample_tasks(
             features.labels, n_tasks=options.tasks, ways=5, shots=cell[1], query=plan(cell[0], fewest - cell[1]), seed=7
         )
@@ -133,7 +133,7 @@ def cells(name: str, features: Features, base: Base | None, options: argparse.Na
             continue
         row = [row_name]
         count = min(options.tasks, options.slow_tasks or options.tasks) if method in SLOW else options.tasks
-        for cell, tasks in drawn.items():
+        for cell, tasks in tasks_of.items():
             note(f"{name}: {row_name}, {cell[0]}, {cell[1]}-shot, {count} tasks")
             run = functools.partial(METHODS[method], **bound)
             accuracy = evaluate(run, features, tasks[:count], workers=options.workers).accuracy
@@ -143,13 +143,13 @@ def cells(name: str, features: Features, base: Base | None, options: argparse.Na
         print(" | ".join(row), file=sys.stderr, flush=True)
     split = features.source.get("split", options.split)
     title = f"{name}, {split} classes, {options.tasks} tasks: accuracy in % (ours minus it)"
-    print_table(title, ["method", *(f"{kind}, {shots}-shot" for kind, shots in drawn)], table)
+    print_table(title, ["method", *(f"{kind}, {shots}-shot" for kind, shots in tasks_of)], table)
 
 
 def ablation(name: str, features: Features, base: Base | None, options: argparse.Namespace) -> None:
     """Take one part away after the other."""
     fewest = int(features.counts.min())
-    drawn = {
+    tasks_of = {
         cell: sample_tasks(
             features.labels, n_tasks=options.tasks, ways=5, shots=cell[1], query=plan(cell[0], fewest - cell[1]), seed=7
         )
@@ -162,15 +162,18 @@ def ablation(name: str, features: Features, base: Base | None, options: argparse
         note(f"{name}: {part}")
         run = functools.partial(with_constants, constants=Constants()._replace(**change))
         row = [part]
-        for key in (*drawn, *piles):
+        for key in (*tasks_of, *piles):
             if isinstance(key, Pile):
                 accuracy = np.array([right(run, *draw(features, key, i), key.ways) for i in range(options.draws)])
             else:
-                accuracy = evaluate(run, features, drawn[key], workers=options.workers).accuracy
+                accuracy = evaluate(run, features, tasks_of[key], workers=options.workers).accuracy
             ours.setdefault(key, accuracy)
             row.append(f"{100 * accuracy.mean():.1f}" if part == OURS else difference(ours[key], accuracy))
         table.append(row)
-    head = [*(f"{kind}, {shots}-shot" for kind, shots in drawn), *(f"{p.ways}-way {p.shots}-shot pile" for p in piles)]
+    head = [
+        *(f"{kind}, {shots}-shot" for kind, shots in tasks_of),
+        *(f"{p.ways}-way {p.shots}-shot pile" for p in piles),
+    ]
     print_table(f"{name}, {options.split} classes: accuracy in % (whole minus it)", ["", *head], table)
 
 
@@ -231,8 +234,8 @@ def draw(features: Features, pile: Pile, seed: int) -> tuple[Tensor, Tensor, Ten
 
 def right(run: Method, support: Tensor, labels: Tensor, query: Tensor, truth: Tensor, ways: int) -> float:
     """Give the share of a pile, foreign things left out, that is named rightly."""
-    own = truth >= 0
-    return float((run(support, labels, query, n_ways=ways).argmax(-1)[own] == truth[own]).double().mean())
+    of_class = truth >= 0
+    return float((run(support, labels, query, n_ways=ways).argmax(-1)[of_class] == truth[of_class]).double().mean())
 
 
 def scikit_learn(support: Tensor, labels: Tensor, query: Tensor, *, n_ways: int) -> Tensor:
@@ -263,9 +266,9 @@ def piles(name: str, features: Features, base: Base | None, options: argparse.Na
     table = []
     for pile in dict.fromkeys(fitted(p, features) for p in PILES):
         note(f"{name}: {pile}")
-        drawn = [draw(features, pile, i) for i in range(options.draws)]
+        draws = [draw(features, pile, i) for i in range(options.draws)]
         quick = {key: run for key, run in runs.items() if key != "protolp" or pile.size <= LARGEST_GRAPH}
-        results = {key: np.array([right(run, *d, pile.ways) for d in drawn]) for key, run in quick.items()}
+        results = {key: np.array([right(run, *d, pile.ways) for d in draws]) for key, run in quick.items()}
         title = f"{pile.ways}-way {pile.shots}-shot, {pile.size} {pile.kind}"
         shown = [difference(results[OURS], results[key]) if key in results else "-" for key in list(runs)[1:]]
         table.append(
@@ -285,9 +288,9 @@ def shapes(name: str, features: Features, base: Base | None, options: argparse.N
     table = []
     for pile in dict.fromkeys(fitted(p, features) for p in SHAPES):
         note(f"{name}: {pile}")
-        drawn = [draw(features, pile, i) for i in range(options.draws)]
-        results = {key: np.array([right(METHODS[key], *d, pile.ways) for d in drawn]) for key in (OURS, *INDUCTIVE)}
-        few = drawn[: options.draws // 5]
+        draws = [draw(features, pile, i) for i in range(options.draws)]
+        results = {key: np.array([right(METHODS[key], *d, pile.ways) for d in draws]) for key in (OURS, *INDUCTIVE)}
+        few = draws[: options.draws // 5]
         results["logistic"] = np.array([right(METHODS["logistic"], *d, pile.ways) for d in few])
         shown = {key: difference(results[OURS][: len(values)], values) for key, values in results.items()}
         best = max(INDUCTIVE, key=lambda key: results[key].mean())
@@ -305,8 +308,8 @@ def trust(name: str, features: Features, base: Base | None, options: argparse.Na
     wanted = [Pile(*pair, 400, "dirichlet") for pair in TRUST if pair[1] in (options.shots or pair)]
     for pile in dict.fromkeys(fitted(pile, features) for pile in wanted):
         note(f"{name}: {pile}")
-        drawn = [draw(features, pile, 1000 + i) for i in range(options.draws)]
-        rows = np.array([judged(*each, options.method) for each in drawn])
+        draws = [draw(features, pile, 1000 + i) for i in range(options.draws)]
+        rows = np.array([judged(*each, options.method) for each in draws])
         right, expected, low, high, calibration, confidence, shares, counts = rows.T
         covered = "-" if np.isnan(expected).any() else f"{100 * ((low <= right) & (right <= high)).mean():.0f} %"
         shown = "-" if np.isnan(expected).any() else f"{100 * expected.mean():.1f}"
@@ -327,9 +330,9 @@ def judged(support: Tensor, labels: Tensor, query: Tensor, truth: Tensor, method
     model = Model.fit(support, [f"{label:03d}" for label in labels.tolist()], method=method)
     name, pile = model.method_for(len(query)), query.numpy()
     sample = model.sample(pile)
-    held = model.held_out(name, sample)
-    expectation = expectation_from(held, model.labels, model.classes)
-    answers = model.judge(name, sample, held).answers(
+    held_out = model.held_out(name, sample)
+    expectation = expectation_from(held_out, model.labels, model.classes)
+    answers = model.judge(name, sample, held_out).answers(
         query, torch.cat([scores for _, scores in model.scores(pile)()]), [str(i) for i in range(len(query))]
     )
     right = answers.best == truth.numpy()
@@ -348,10 +351,10 @@ def judged(support: Tensor, labels: Tensor, query: Tensor, truth: Tensor, method
     )
 
 
-def sets(given: list[str], split: str) -> Iterator[tuple[str, Features, Base | None]]:
+def sets(places: list[str], split: str) -> Iterator[tuple[str, Features, Base | None]]:
     """Load the features of a split, and the base statistics next to them."""
     packaged = [f"CUB {metric}={path}" for metric, path in NETWORKS.items()]
-    for text in given or packaged:
+    for text in places or packaged:
         name, _, path = text.rpartition("=")
         parts = splits(path)
         try:

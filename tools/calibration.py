@@ -36,25 +36,25 @@ def judged(method: Method, features: Features, tasks: Tasks, labels: Tensor, row
     def both(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> tuple[Tensor, Tensor]:
         support = supports[0][:, rows]
         scores = method(support, labels, queries[0], n_ways=tasks.ways)
-        found = [
+        temperatures = [
             support_temperature(method, s, labels, tasks.ways, query=q)
             for s, q in zip(support, queries[0], strict=True)
         ]
-        return scores.double(), torch.tensor(found, dtype=torch.float64)
+        return scores.double(), torch.tensor(temperatures, dtype=torch.float64)
 
     outcomes = map_chunks(both, [features], tasks, "cpu", None, cores(), None)
-    scores, found = zip(*outcomes, strict=True)
-    return torch.cat(scores), torch.cat(found)
+    scores, temperatures = zip(*outcomes, strict=True)
+    return torch.cat(scores), torch.cat(temperatures)
 
 
-def figures(scores: Tensor, found: Tensor, truth: Tensor, validation: float) -> list[str]:
+def figures(scores: Tensor, temperatures: Tensor, truth: Tensor, validation: float) -> list[str]:
     """Give accuracy, ECE at T = 1, with the support's temperature, with the validation's, and both temperatures."""
-    own = scores / found.view(-1, 1, 1)
+    scaled = scores / temperatures.view(-1, 1, 1)
     errors = [
-        calibration_error(probabilities(s, t), truth) for s, t in ((scores, 1.0), (own, 1.0), (scores, validation))
+        calibration_error(probabilities(s, t), truth) for s, t in ((scores, 1.0), (scaled, 1.0), (scores, validation))
     ]
     right = float((scores.argmax(-1) == truth).double().mean())
-    middle = math.exp(float(found.log().mean()))
+    middle = math.exp(float(temperatures.log().mean()))
     return [f"{100 * right:.1f}", *(f"{error:.3f}" for error in errors), f"{middle:.1f}", f"{validation:.1f}"]
 
 
@@ -82,9 +82,9 @@ def main() -> None:
                 rows.append([f"{name}, {shots}-shot, {plan.describe().split(',')[0]}", *cells])
         shots = torch.tensor(UNEQUAL)
         tasks = sample_tasks(features.labels, n_tasks=arguments.tasks, shots=30, query=Balanced(10), seed=0)
-        kept = torch.cat([30 * way + torch.arange(n) for way, n in enumerate(UNEQUAL)])
+        unequal = torch.cat([30 * way + torch.arange(n) for way, n in enumerate(UNEQUAL)])
         labels = torch.arange(len(UNEQUAL)).repeat_interleave(shots)
-        cells = figures(*judged(method, features, tasks, labels, kept), tasks.query_labels.long(), fitted)
+        cells = figures(*judged(method, features, tasks, labels, unequal), tasks.query_labels.long(), fitted)
         rows.append([f"{name}, {'/'.join(map(str, UNEQUAL))} shots, balanced", *cells[:3], "", cells[4], ""])
     head = ("5 ways", "accuracy, %", "ECE, T = 1", "ECE, auto", "ECE, validation", "T, auto", "T, validation")
     print_table(f"CUB {arguments.split} classes, {arguments.tasks} tasks", head, rows)
@@ -111,8 +111,8 @@ def expectations(features: Features, shots: int, n_tasks: int) -> list[str]:
         accused = {doubt.row for doubt in expect(method, support, flipped, names).doubtful}
         low, high = clean.interval
         sums += torch.tensor([clean.accuracy, real, real < low, real > high, row in accused, len(clean.doubtful)])
-    expected, real, below, above, found, alarms = (sums / n_tasks).tolist()
-    shares = [100 * expected, 100 * real, 100 * below, 100 * above, 100 * found, 100 * alarms / len(labels)]
+    expected, real, below, above, detected, alarms = (sums / n_tasks).tolist()
+    shares = [100 * expected, 100 * real, 100 * below, 100 * above, 100 * detected, 100 * alarms / len(labels)]
     return [f"{shots}-shot", *(f"{share:.1f}" for share in shares[:2]), *(f"{share:.1f} %" for share in shares[2:])]
 
 

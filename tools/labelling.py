@@ -72,9 +72,9 @@ def heap(features: Features, classes: int, items: int, seed: int) -> Heap:
     shares = chance.dirichlet([1.0] * len(chosen))
     rows: list[int] = []
     for number, share in zip(chosen, shares, strict=True):
-        own = np.flatnonzero(labels == number)
-        count = int(np.clip(round(share * items), SMALLEST, len(own)))
-        rows += chance.choice(own, count, replace=False).tolist()
+        members = np.flatnonzero(labels == number)
+        count = int(np.clip(round(share * items), SMALLEST, len(members)))
+        rows += chance.choice(members, count, replace=False).tolist()
     order = chance.permutation(rows)
     return Heap(features.vectors.numpy()[order].astype(np.float32), [features.classes[labels[row]] for row in order])
 
@@ -103,44 +103,44 @@ def steps(pile: Heap, way: str, method: str | None, seed: int) -> Iterator[Point
     checked: set[int] = set()
     screens = 0
     for name in names:
-        own = [row for row, true in enumerate(pile.truth) if true == name]
-        labels[int(chance.choice(own))] = name
+        members = [row for row, true in enumerate(pile.truth) if true == name]
+        labels[int(chance.choice(members))] = name
     clicks = len(names)
     while True:
         rows = sorted(labels)
         left = np.setdiff1d(np.arange(len(pile.truth)), rows)
         known = Known(pile.vectors[rows], [labels[row] for row in rows], [""] * len(rows), rows, refused)
-        found = learn(pile.vectors, left, known, method=method, guesses=guesses, seed=seed)
-        predicted = found.answers.predicted
+        latest = learn(pile.vectors, left, known, method=method, guesses=guesses, seed=seed)
+        predicted = latest.answers.predicted
         right = sum(pile.truth[n] == guess for n, guess in zip(left.tolist(), predicted, strict=True))
-        yield Point(clicks, (len(rows) + right) / len(pile.truth), found.accuracy, *found.interval, len(rows))
+        yield Point(clicks, (len(rows) + right) / len(pile.truth), latest.accuracy, *latest.interval, len(rows))
         if not len(left):  # and so it stays
             clicks += 10**6
         elif way == "groups":
-            clicks += one_screen(pile, found, labels, refused, checked if screens % DOUBT_EVERY == 0 else None)
+            clicks += one_screen(pile, latest, labels, refused, checked if screens % DOUBT_EVERY == 0 else None)
             screens += 1
         else:
             clicks += len(names)
-            for place in singles(pile, found, known.vectors, way, len(names), chance):
+            for place in singles(pile, latest, known.vectors, way, len(names), chance):
                 labels[int(left[place])] = pile.truth[int(left[place])]
         for place, n in enumerate(left.tolist()):  # what was guessed of the items that now have an answer
             if n in labels or refused.get(n) == predicted[place]:
-                guesses.append(Guess(float(found.answers.probability[place]), predicted[place] == pile.truth[n]))
+                guesses.append(Guess(float(latest.answers.probability[place]), predicted[place] == pile.truth[n]))
 
 
 def singles(
-    pile: Heap, found: Round, known: NDArray[np.float32], way: str, count: int, chance: np.random.Generator
+    pile: Heap, latest: Round, known: NDArray[np.float32], way: str, count: int, chance: np.random.Generator
 ) -> list[int]:
     """Choose single items, as places among the open ones."""
     if way == "random":
-        return [int(place) for place in chance.choice(len(found.open), min(count, len(found.open)), replace=False)]
+        return [int(place) for place in chance.choice(len(latest.open), min(count, len(latest.open)), replace=False)]
     if way == "least certain":
-        return [int(place) for place in np.argsort(found.answers.margin, kind="stable")[:count]]
-    return selection.teach_most(pile.vectors, found.answers, count, rows=found.open, known=known)
+        return [int(place) for place in np.argsort(latest.answers.margin, kind="stable")[:count]]
+    return selection.teach_most(pile.vectors, latest.answers, count, rows=latest.open, known=known)
 
 
 def one_screen(
-    pile: Heap, found: Round, labels: dict[int, str], refused: dict[int, str], checked: set[int] | None
+    pile: Heap, latest: Round, labels: dict[int, str], refused: dict[int, str], checked: set[int] | None
 ) -> int:
     """Answer everything on the screen that the page shows after a round, and count the clicks.
 
@@ -148,15 +148,15 @@ def one_screen(
     """
     clicks = 0
     if checked is not None:
-        doubtful = [n for doubt in found.expectation.doubtful if (n := found.numbers[doubt.row]) not in checked]
+        doubtful = [n for doubt in latest.expectation.doubtful if (n := latest.numbers[doubt.row]) not in checked]
         checked.update(doubtful[:DOUBTFUL])
         clicks += bool(doubtful)
-    examples = [sum(label == name for label in labels.values()) for name in found.answers.classes]
-    sections = selection.next_screen(pile.vectors, found.open, found.answers, examples, pile.vectors[sorted(labels)])
+    examples = [sum(label == name for label in labels.values()) for name in latest.answers.classes]
+    sections = selection.next_screen(pile.vectors, latest.open, latest.answers, examples, pile.vectors[sorted(labels)])
     if not sections and not clicks:  # nothing is unsure, and no class has a group
-        sections = [selection.ScreenSection("single", list(range(min(len(found.open), VARIED))))]
+        sections = [selection.ScreenSection("single", list(range(min(len(latest.open), VARIED))))]
     for kind, places, names in sections:
-        numbers = found.open[places].tolist()
+        numbers = latest.open[places].tolist()
         if kind != "group":
             clicks += len(numbers)
             labels.update({number: pile.truth[number] for number in numbers})
@@ -186,15 +186,15 @@ def compare(name: str, features: Features, options: argparse.Namespace) -> dict[
     for way in options.ways:
         runs = []
         for seed in range(options.first, options.first + options.seeds):
-            kept = None if options.kept is None else options.kept / f"{name}-{way}-{options.rounds}-{seed}.npy"
-            if kept is not None and kept.exists():
-                runs.append(np.load(kept))
+            file = None if options.kept is None else options.kept / f"{name}-{way}-{options.rounds}-{seed}.npy"
+            if file is not None and file.exists():
+                runs.append(np.load(file))
                 continue
             pile = heap(features, options.classes, options.items, seed)
             runs.append(np.array(simulate(pile, way, options.method, options.rounds, seed), dtype=float))
             print(f"{name}: {way}, pile {seed + 1}, {len(pile.truth)} items", file=sys.stderr, flush=True)
-            if kept is not None:
-                np.save(kept, runs[-1])
+            if file is not None:
+                np.save(file, runs[-1])
         curves[way] = np.array(runs)
     shown = [place for place in (0, 1, 2, 4, 6, 8, 12, 16, 20) if place <= options.rounds]
     clicks = curves[options.ways[0]][0, :, 0]
@@ -223,11 +223,11 @@ def discover(name: str, features: Features, options: argparse.Namespace) -> None
     counts: dict[str, list[int]] = {"random": [], "varied": []}
     for seed in range(20):
         pile = heap(features, options.classes, options.items, seed)
-        drawn = np.random.default_rng(seed).choice(len(pile.truth), 24, replace=False).tolist()
-        for way, rows in (("random", drawn), ("varied", selection.varied(pile.vectors, 24, seed=seed))):
+        random = np.random.default_rng(seed).choice(len(pile.truth), 24, replace=False).tolist()
+        for way, rows in (("random", random), ("varied", selection.varied(pile.vectors, 24, seed=seed))):
             counts[way].append(len({pile.truth[row] for row in rows}))
     of = len(set(heap(features, options.classes, options.items, 0).truth))
-    means = ", ".join(f"{way} {np.mean(found):.1f}" for way, found in counts.items())
+    means = ", ".join(f"{way} {np.mean(numbers):.1f}" for way, numbers in counts.items())
     print(f"\n{name}: of {of} classes, those among the first 24 items (mean of 20 piles): {means}")
 
 
@@ -300,7 +300,7 @@ def use(page: Labelling, truth: NDArray[np.int64], names: list[str], repeats: in
     waiting = [np.flatnonzero(truth == number).tolist()[::-1] for number in range(len(names))]
     for each in (1, 5):
         have = 0 if each == 1 else 1
-        person.give({own.pop(): name for own, name in zip(waiting, names, strict=True) for _ in range(each - have)})
+        person.give({rows.pop(): name for rows, name in zip(waiting, names, strict=True) for _ in range(each - have)})
         screens, wholes, cores = [], [], []
         for repeat in range(repeats):
             if repeat:
@@ -367,8 +367,8 @@ def main() -> None:
         measure(options)
         return
     results = {}
-    for given in options.features:
-        name, _, place = given.partition("=")
+    for option in options.features:
+        name, _, place = option.partition("=")
         path, _, split = place.partition(":")
         features = Features.load(path, split=split or None)
         discover(name, features, options)

@@ -29,9 +29,9 @@ def variants(path: Path) -> Iterator[tuple[str, Features]]:
     yield path.stem, features
     if features.dim < 1000:
         return
-    kept = torch.randperm(features.dim, generator=torch.Generator().manual_seed(0))[:256]
+    columns = torch.randperm(features.dim, generator=torch.Generator().manual_seed(0))[:256]
     centred = vectors - vectors.mean(0)
-    others = {"256 of them": vectors[:, kept], "twice": vectors.repeat(1, 2), "split": scores.rectify(centred)}
+    others = {"256 of them": vectors[:, columns], "twice": vectors.repeat(1, 2), "split": scores.rectify(centred)}
     for name, changed in others.items():
         yield f"{path.stem}, {name}", Features(changed, features.labels, features.classes, {})
 

@@ -50,12 +50,12 @@ def main() -> None:
         table.add_column(plan.describe().split(",")[0].replace("Dirichlet", "Dir."), justify="right")
     for name in ("pt_map", "protolp"):
         for shots in (1, 5):
-            drawn = [
+            task_sets = [
                 sample_tasks(features.labels, n_tasks=arguments.tasks, ways=5, shots=shots, query=plan, seed=0)
                 for plan in PLANS
             ]
             for marginals in MARGINALS:
-                cells = [f"{accuracy(features, tasks, name, marginals):.1f}" for tasks in drawn]
+                cells = [f"{accuracy(features, tasks, name, marginals):.1f}" for tasks in task_sets]
                 note = "true (oracle)" if marginals == "true" else marginals
                 table.add_row(name, str(shots), note, *cells, end_section=marginals == "true")
     table.caption = "oracle: the true class shares, which no user has"

@@ -24,11 +24,11 @@ VALUES = (0.0, 0.5, 1.0, 2.0)
 def unequal(method: Method, features: Features, n_tasks: int) -> list[str]:
     """Give accuracy, and the recall of the classes with one and with thirty examples, in %."""
     tasks = sample_tasks(features.labels, n_tasks=n_tasks, shots=max(UNEQUAL), query=Balanced(10), seed=0)
-    kept = torch.cat([max(UNEQUAL) * way + torch.arange(n) for way, n in enumerate(UNEQUAL)])
+    rows = torch.cat([max(UNEQUAL) * way + torch.arange(n) for way, n in enumerate(UNEQUAL)])
     labels = torch.arange(len(UNEQUAL)).repeat_interleave(torch.tensor(UNEQUAL))
 
     def count(supports: list[Tensor], queries: list[Tensor], chunk: slice) -> Tensor:
-        predicted = method(supports[0][:, kept], labels, queries[0], n_ways=tasks.ways).argmax(-1)
+        predicted = method(supports[0][:, rows], labels, queries[0], n_ways=tasks.ways).argmax(-1)
         return confusion_counts(predicted, tasks.query_labels[chunk], tasks.ways)
 
     total = torch.cat(map_chunks(count, [features], tasks, "cpu", None, None, None)).sum(0).double()
@@ -45,12 +45,12 @@ def main() -> None:
     arguments = parser.parse_args()
     features = Features.load(arguments.features, split=arguments.split)
     plans = [(shots, plan) for shots in (1, 5) for plan in (Balanced(15), Dirichlet(75))]
-    drawn = [sample_tasks(features.labels, n_tasks=arguments.tasks, shots=s, query=plan, seed=0) for s, plan in plans]
+    samples = [sample_tasks(features.labels, n_tasks=arguments.tasks, shots=s, query=plan, seed=0) for s, plan in plans]
     rows = []
     for name in ("mll", "mll_transductive"):
         for value in VALUES:
             method = functools.partial(METHODS[name], shrinkage=value)
-            equal = [f"{100 * evaluate(method, features, tasks).mean:.2f}" for tasks in drawn]
+            equal = [f"{100 * evaluate(method, features, tasks).mean:.2f}" for tasks in samples]
             rows.append([f"{name}, {value:g}", *equal, *unequal(method, features, arguments.tasks)])
     head = [f"{shots}-shot, {plan.describe().split(',')[0]}" for shots, plan in plans]
     shots = "/".join(map(str, UNEQUAL))

@@ -243,11 +243,11 @@ class FewShotClassifier(_MethodClassifier):
         method = self.method if callable(self.method) else METHODS.get(str(self.method))
         if method is None:
             raise InputError(f"unknown method {self.method!r}: {nearest(str(self.method), METHODS)}")
-        name, params, needs, takes = name_of(method), self._given(), needs_of(method), takes_of(method)
+        name, params, needs, takes = name_of(method), self._method_params(), needs_of(method), takes_of(method)
         known = [*needs, *takes, *parameters_of(method)]
-        for given in params:
-            if given not in known:
-                raise InputError(f"{name} has no parameter {given!r}: {nearest(str(given), known)}")
+        for parameter in params:
+            if parameter not in known:
+                raise InputError(f"{name} has no parameter {parameter!r}: {nearest(str(parameter), known)}")
         for key in needs:
             if params.get(key) is None:
                 how = STATISTICS[key].python if key in STATISTICS else "it has no default"
@@ -260,7 +260,7 @@ class FewShotClassifier(_MethodClassifier):
         arrays += [key for key in takes if params.get(key) is not None]
         return functools.partial(method, **params | {key: _numbers(key, params[key]) for key in arrays})
 
-    def _given(self) -> dict[str, Any]:
+    def _method_params(self) -> dict[str, Any]:
         if not isinstance(self.params or {}, Mapping):
             raise InputError(f"expected params as a dictionary of names and values, got {self.params!r}: pass one")
         return dict(self.params or {})
@@ -271,7 +271,7 @@ class FewShotClassifier(_MethodClassifier):
         return bool(self._metrics() and parameters_of(self._method()).get("normalise", False))
 
     def _given_calibration(self) -> Calibration | None:
-        calibration = self._given().get("calibration")
+        calibration = self._method_params().get("calibration")
         return calibration if isinstance(calibration, Calibration) else None
 
     def _metrics(self) -> Collection[str]:
@@ -484,8 +484,8 @@ class CombinedClassifier(_MethodClassifier):
         columns = score_columns(x, y, x, n_ways=ways, **kind)  # (s, k, n)
         rest = (shots * class_means(x, y, ways)[y] - x) / (shots - 1).clamp_min(1)  # (s, d), class without x
         rest = rest.maximum(x.amin(0))  # true but for rounding, which must not make it negative
-        own = score_columns(rest[:, None], y.new_zeros(1), x[:, None], n_ways=1, **kind)  # (s, 1, 1, n)
-        columns[torch.arange(len(y)), y] = own[:, 0, 0]
+        own_columns = score_columns(rest[:, None], y.new_zeros(1), x[:, None], n_ways=1, **kind)  # (s, 1, 1, n)
+        columns[torch.arange(len(y)), y] = own_columns[:, 0, 0]
         kind |= {"normalise": self.normalise, "shots": len(y) / ways, "dims": (x.shape[-1],) * n}
         return fit_calibration(columns[used], y[used], **kind)
 

@@ -140,8 +140,8 @@ class Ray:
         except ImportError:
             raise InputError(f"expected Ray for --ray, but it is not installed: {EXTRA}, on every machine") from None
         self._ray = ray
-        self._mine = not ray.is_initialized()
-        if self._mine:
+        self._started = not ray.is_initialized()
+        if self._started:
             self._join(address)
         self._task = ray.remote(_call).options(num_cpus=1, max_retries=RETRIES)
 
@@ -177,13 +177,13 @@ class Ray:
 
     def map(self, function: Callable[[S, T], R], shared: S, items: Iterable[T]) -> Generator[R, None, None]:
         """Do what `map_blocks` does, on the cluster."""
-        here = str(Path.cwd())
+        folder = str(Path.cwd())
         sent = [self._ray.put(shared)]  # in a list: a worker fetches it once, and not for every item
         waiting: deque[Any] = deque()
         most = 2 * self.workers + 1
         try:
             for item in items:
-                waiting.append(self._task.remote(sent, function, item, __version__, here))
+                waiting.append(self._task.remote(sent, function, item, __version__, folder))
                 if len(waiting) >= most:
                     yield self._result(waiting.popleft())
                     most = max(most, 2 * self.workers + 1)  # machines may join
@@ -219,7 +219,7 @@ class Ray:
 
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
-        if self._mine:
+        if self._started:
             self._ray.shutdown()
 
 

@@ -81,7 +81,7 @@ def test_vectors_are_those_of_the_images_in_order(items, monkeypatch):
         found = embed(items, encoder, cache=None)
         assert found.vectors.dtype == np.float32
         assert np.array_equal(found.vectors, expected(items))
-        assert found.kept.tolist() == list(range(11))
+        assert found.positions.tolist() == list(range(11))
         assert [row.tobytes() for row in found.digests] == [hashlib.sha256(i.path.read_bytes()).digest() for i in items]
         assert (found.problems, found.encoded, encoder.batches) == ([], 11, [4, 4, 3])
 
@@ -142,7 +142,7 @@ def test_bad_files_are_left_out_and_reported(items, tmp_path):
     for _ in range(2):  # what is wrong stays wrong with a cache
         steps.clear()
         found = embed(mixed, Counting(), cache=tmp_path / "cache", progress=steps.append)
-        assert found.kept.tolist() == list(range(1, 14, 2))
+        assert found.positions.tolist() == list(range(1, 14, 2))
         assert np.array_equal(found.vectors, expected(items[:7]))
         kinds = {problem.name: problem.kind for problem in found.problems}
         assert kinds.pop("bomb.png") in ("too large", "damaged image")
@@ -179,7 +179,7 @@ def test_images_that_are_no_files(items, tmp_path):
 
 def test_everything_bad_or_nothing_at_all(tmp_path):
     found = embed([Item("x", None, tmp_path / "x.png")], Counting(), cache=None)
-    assert (found.vectors.shape, found.kept.shape, found.digests.shape) == ((0, 5), (0,), (0, 32))
+    assert (found.vectors.shape, found.positions.shape, found.digests.shape) == ((0, 5), (0,), (0, 32))
     assert embed([], Counting(), cache=None).vectors.shape == (0, 5)
 
 
@@ -197,7 +197,7 @@ def test_a_transform_that_fails_and_vectors_that_are_not_finite(items, tmp_path)
 
     for _ in range(2):
         found = embed(items, Odd(), cache=tmp_path / "cache")
-        assert found.kept.tolist() == [i for i in range(11) if i % 5 > 1]
+        assert found.positions.tolist() == [i for i in range(11) if i % 5 > 1]
         assert found.problems[0] == Problem("00.png", "cannot be prepared", "ZeroDivisionError: division by zero")
         assert found.problems[1] == Problem("01.png", "no embedding", "NaN or infinity")
 
@@ -207,7 +207,7 @@ def test_texts(tmp_path):
     encoder = callable_encoder(lambda batch: [[len(t), t.count("e")] for t in batch], "letters", kind="text")
     found = embed([Item(str(i), text=text) for i, text in enumerate(texts)], encoder, cache=tmp_path)
     assert found.vectors.tolist() == [[3, 1], [3, 0], [3, 1], [7, 1], [16, 2]]
-    assert found.kept.tolist() == [0, 2, 3, 5, 6]
+    assert found.positions.tolist() == [0, 2, 3, 5, 6]
     assert [(problem.name, problem.kind) for problem in found.problems] == [("1", "empty text"), ("4", "empty text")]
     assert found.encoded == 4
 
@@ -413,7 +413,7 @@ def test_vectors_on_disk_are_those_in_memory(tmp_path, monkeypatch, least):
     found = embed([Item(str(i), text=text) for i, text in enumerate(texts)], encoder, cache=tmp_path)
     assert isinstance(found.vectors, np.ndarray) == (least > 0)
     assert found.vectors[:].tolist() == [[ord(text[0]), len(text)] for text in texts if text.strip()]
-    assert found.kept.tolist() == [0, 2, 3, 4, 6, 7, 8]
+    assert found.positions.tolist() == [0, 2, 3, 4, 6, 7, 8]
     del found
     gc.collect()
     assert not [file for file in tmp_path.rglob("*") if "partial" in file.name]

@@ -110,17 +110,17 @@ def spread(arguments: Sequence[str]) -> list[str]:
     []
     """
     spread_out: list[str] = []
-    option, given = "", False
+    option, has_value = "", False
     several = (*SEVERAL, *PATHS) if arguments and arguments[0] in ALONE else SEVERAL
     for argument in _with_address(arguments):
         if argument.startswith("-") and not argument[1:].isdigit():
-            option, given = (argument, False) if argument in several else ("", False)
-        elif option and given and (option in PATHS or not _is_path(argument)):
+            option, has_value = (argument, False) if argument in several else ("", False)
+        elif option and has_value and (option in PATHS or not _is_path(argument)):
             spread_out.append(option)
-        elif option and given:
+        elif option and has_value:
             option = ""
         else:
-            given = True
+            has_value = True
         spread_out.append(argument)
     return spread_out
 
@@ -133,15 +133,15 @@ def _with_address(arguments: Sequence[str]) -> list[str]:
     >>> _with_address(["classify", "--ray", "head"]), _with_address(["sweep", "--ray", "features"])
     (['classify', '--ray', 'head'], ['sweep', '--ray', 'local', 'features'])
     """
-    given: list[str] = []
+    result: list[str] = []
     alone = bool(arguments) and arguments[0] in ALONE
     for place, argument in enumerate(arguments):
         following = "".join(arguments[place + 1 : place + 2])
-        given.append(argument)
+        result.append(argument)
         is_address = bool(ADDRESS.fullmatch(following)) or (alone and following[:1] not in ("", "-"))
         if argument == "--ray" and not is_address:
-            given.append("local")
-    return given
+            result.append("local")
+    return result
 
 
 def _is_path(argument: str) -> bool:

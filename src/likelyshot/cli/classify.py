@@ -103,22 +103,22 @@ def classify(
         from likelyshot.own_data.pipeline import fit
 
         chosen = own_data.method_and_params(method, param)
-        drawn = None
+        demo_data = None
         if demo:
             if support or query is not None:
                 raise InputError("expected --demo alone, or --support and --query for your own data: leave one out")
-            drawn = own_data.begin_demo(screen, demo_folder)
-            support, query = [drawn.labelled], drawn.pile
+            demo_data = own_data.begin_demo(screen, demo_folder)
+            support, query = [demo_data.labelled], demo_data.pile
             output, gallery = output or demo_folder / "predictions.csv", gallery or demo_folder / "gallery.html"
         if not support or query is None:
             raise InputError(
                 "expected labelled examples and a pile: give --support FOLDER and --query FOLDER, or try --demo"
             )
         output = output or Path("predictions.csv")
-        mine = part_of(part)
-        own_data.check_outputs(query, output, gallery, copy_to, link_to, mine)
+        this_part = part_of(part)
+        own_data.check_outputs(query, output, gallery, copy_to, link_to, this_part)
         columns = {"label_column": label_column, "path_column": path_column, "text_column": text_column}
-        stage, kept = own_data.stages(start), "user" if cache else None
+        stage, cache_place = own_data.stages(start), "user" if cache else None
         settings: dict[str, Any] = {
             **columns,
             "encoder": encoder,
@@ -126,26 +126,26 @@ def classify(
             "rectify": rectify or None,
             "seed": seed,
             "device": device,
-            "cache": kept,
+            "cache": cache_place,
             "stage": stage,
             "say": lambda sentence: own_data.show(screen, sentence),
             **chosen,
             **own_data.other_classes(val, base, rectify),
         }
         pile = read_pile(query, **columns)
-        if mine is not None and pile.vectors is None:
-            shared = {"cache": kept, "stage": stage, "all_probabilities": all_probabilities}
-            own_data.embed_own_part(screen, fit(support, **settings), pile, output, mine, **shared)
+        if this_part is not None and pile.vectors is None:
+            shared = {"cache": cache_place, "stage": stage, "all_probabilities": all_probabilities}
+            own_data.embed_own_part(screen, fit(support, **settings), pile, output, this_part, **shared)
             return
         result = run(support, pile, keep=own_data.keep_vectors(output), **settings)
         own_data.show_confusion(screen, result.expectation)
         tally = Tally(result.model.classes)
-        result.save(output, all_probabilities=all_probabilities, part=mine, tally=tally)
+        result.save(output, all_probabilities=all_probabilities, part=this_part, tally=tally)
         own_data.show_near_duplicates(screen, result)
-        extras, failed = own_data.write_extras(result, gallery, copy_to, link_to, gallery_per_class, drawn)
+        extras, failed = own_data.write_extras(result, gallery, copy_to, link_to, gallery_per_class, demo_data)
     own_data.show_problems(screen, [*result.problems, *failed])
-    own_data.show_summary(screen, result, tally, output, extras, support, mine)
-    if drawn is not None:
-        own_data.end_demo(screen, drawn, result)
+    own_data.show_summary(screen, result, tally, output, extras, support, this_part)
+    if demo_data is not None:
+        own_data.end_demo(screen, demo_data, result)
     if as_json:
         print_json(own_data.classification_facts(result, tally, failed, output))

@@ -166,9 +166,9 @@ def run_all(
 
     skipped: dict[str, object] = {}
     if keep is not None:
-        kept = run_kept(jobs, networks, keep, about=ABOUT, skip=skip, progress=progress, say=say)
-        skipped |= kept.refused
-        results = [result for _, result in kept.results]
+        merged = run_kept(jobs, networks, keep, about=ABOUT, skip=skip, progress=progress, say=say)
+        skipped |= merged.refused
+        results = [result for _, result in merged.results]
     else:
         refused = (lambda job, error: skipped.setdefault(job.method, error)) if skip else None
         results = [result for _, result in run(jobs, networks, refused=refused, progress=progress, say=say)]

@@ -113,17 +113,17 @@ def explore(
         pictures = [place if isinstance(place, Path) else None for place in places]
         output_folder(output.parent)
         page = write_explore_page(output, data, command=shlex.join(["likelyshot", *sys.argv[1:]]), pictures=pictures)
-        drawn = []
+        charts = []
         if figures is not None and "families" in data:
-            drawn = write_explore_figures(output_folder(figures), data)
+            charts = write_explore_figures(output_folder(figures), data)
     if "families" not in data:
         few = f"fewer than two classes with more than {shots} image{'s' if shots > 1 else ''} each"
         screen.print(f"The page has the map only, since there are {few}.", soft_wrap=True)
     if lost := data["about"]["left_out"]:
         screen.print(f"Left out: {lost}.", soft_wrap=True)
     screen.print(f"Open {page} in a browser.", soft_wrap=True)
-    if drawn:
-        screen.print(f"Wrote {len(drawn)} figures to {figures}.", soft_wrap=True)
+    if charts:
+        screen.print(f"Wrote {len(charts)} figures to {figures}.", soft_wrap=True)
     if as_json:
         print_json(data)
 

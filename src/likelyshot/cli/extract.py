@@ -84,13 +84,13 @@ def extract(
             "cache": "user" if cache else None,
             "start": begin,
         }
-        if (mine := part_of(part)) is not None:
-            done, there = extract_part(data, output, mine, **settings)
-            before = f"; {there} were finished before" if there else ""
+        if (this_part := part_of(part)) is not None:
+            done, earlier = extract_part(data, output, this_part, **settings)
+            before = f"; {earlier} were finished before" if earlier else ""
             whole = shlex.join(["likelyshot", "merge", f"{output}.parts", "-o", str(output)])
             count = "1 block" if done == 1 else f"{done} blocks"
-            said = f"Finished {mine}: {count} of images{before}. When all parts are finished: {whole}"
-            screen.print(said, soft_wrap=True)
+            message = f"Finished {this_part}: {count} of images{before}. When all parts are finished: {whole}"
+            screen.print(message, soft_wrap=True)
             return
         result = run(data, output, **settings)
         seconds = time.perf_counter() - started[0]

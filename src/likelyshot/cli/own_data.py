@@ -114,12 +114,12 @@ def stages(start: Start) -> Stage:
     return stage
 
 
-def method_and_params(given: Sequence[str] | None, params: Sequence[str] | None) -> dict[str, Any]:
+def method_and_params(methods: Sequence[str] | None, params: Sequence[str] | None) -> dict[str, Any]:
     """Read the method, if one was given, and NAME=VALUE for it, or for the two of which one is chosen."""
     from likelyshot.methods.binding import parse_methods, parse_params
     from likelyshot.own_data.model import INDUCTIVE, TRANSDUCTIVE
 
-    names = parse_methods(given) if given else []
+    names = parse_methods(methods) if methods else []
     if len(names) > 1:
         raise InputError(f"expected one method, got {len(names)}: choose one, or leave --method out")
     chosen = parse_params(names or [INDUCTIVE, TRANSDUCTIVE], params or [])
@@ -185,12 +185,12 @@ def embed_own_part(
     """Embed a part of a pile of images or texts, and say what to do when all parts are embedded."""
     from likelyshot.own_data.parts import embed_part
 
-    done, there = embed_part(fitted, pile, output, part, **settings)
-    before = f"; {there} were finished before" if there else ""
+    done, earlier = embed_part(fitted, pile, output, part, **settings)
+    before = f"; {earlier} were finished before" if earlier else ""
     whole = shlex.join(["likelyshot", "merge", str(output), "-o", f"{output}.csv"])
     count = "1 block" if done == 1 else f"{done} blocks"
-    said = f"Finished {part}: {count} of {pile.kind}s{before}. When all parts are: {whole}"
-    screen.print(said, soft_wrap=True)
+    message = f"Finished {part}: {count} of {pile.kind}s{before}. When all parts are: {whole}"
+    screen.print(message, soft_wrap=True)
 
 
 def write_extras(
@@ -199,7 +199,7 @@ def write_extras(
     copy_to: Path | None,
     link_to: Path | None,
     per_class: int,
-    drawn: Demo | None = None,
+    demo: Demo | None = None,
 ) -> tuple[dict[str, str], list[Problem]]:
     """Sort the images and write the page, if that was asked for; return what was done, and what could not be sorted."""
     problems: list[Problem] = []
@@ -210,7 +210,7 @@ def write_extras(
             problems += failed
             done["Links" if link else "Copies"] = f"{count:,} images by class in {folder}."
     if gallery is not None:
-        command = ["likelyshot", *sys.argv[1:]] if drawn is None else demo_command(drawn)
+        command = ["likelyshot", *sys.argv[1:]] if demo is None else demo_command(demo)
         result.gallery(gallery, per_class=per_class, command=shlex.join(command))
         done["Gallery"] = f"{gallery}; open it in a browser."
     return done, problems
@@ -272,7 +272,7 @@ def _rejected(tally: Tally) -> str:
 
 def _class_counts(tally: Tally) -> str:
     """List the largest classes with their numbers of items, without those rejected."""
-    order = sorted(tally.kept.items(), key=lambda pair: -pair[1])
+    order = sorted(tally.accepted.items(), key=lambda pair: -pair[1])
     shown = ", ".join(f"{name} {count:,}" for name, count in order[:MOST_CLASSES])
     rest = order[MOST_CLASSES:]
     others = f", {len(rest):,} other classes {sum(count for _, count in rest):,}" if rest else ""
@@ -305,11 +305,11 @@ def _expected(expectation: Expectation) -> str:
 
 def _next(result: Classification, extras: dict[str, str], support: Sequence[Path]) -> dict[str, str]:
     """Say what helps most now, and what the next pile needs."""
-    given = [str(place) for place in support]
+    places = [str(place) for place in support]
     done = {"Next": "check the rejected and the least certain answers."}
     first = result.items[0]
     if "Gallery" in extras and support and first.path is not None and first.text is None:
-        again = shlex.join(["--support", *given, "corrections.csv"])
+        again = shlex.join(["--support", *places, "corrections.csv"])
         done = {"Next": f"correct what is wrong in the gallery, save it, and classify again with {again}"}
     elif "Gallery" not in extras and len(result.items) > 1 and support and (first.path or first.text):
         again = shlex.join(["likelyshot", *sys.argv[1:], "--gallery", "gallery.html"])
@@ -317,8 +317,8 @@ def _next(result: Classification, extras: dict[str, str], support: Sequence[Path
     if not support:
         return done
     if result.expectation.examples and result.expectation.accuracy < ENOUGH:
-        return {**done, "Better": f"label more examples of the classes that are confused, in {given[0]}."}
-    fit = ["likelyshot", "fit", "--support", *given, *_asked(sys.argv), "-o", "model.safetensors"]
+        return {**done, "Better": f"label more examples of the classes that are confused, in {places[0]}."}
+    fit = ["likelyshot", "fit", "--support", *places, *_asked(sys.argv), "-o", "model.safetensors"]
     return {**done, "Later": f"classify more without the labelled examples: {shlex.join(fit)}"}
 
 
@@ -342,22 +342,22 @@ def begin_demo(screen: Console, folder: Path) -> Demo:
     """Draw the pictures of the demonstration, and say what happens."""
     from likelyshot.own_data.demo import DRAWINGS, draw_demo
 
-    drawn = draw_demo(folder)
-    labelled, pile = (sum(1 for path in place.rglob("*.jpg")) for place in (drawn.labelled, drawn.pile))
-    first = f"{labelled} with labels are in {drawn.labelled}, a folder for each of {len(DRAWINGS)} classes"
-    show(screen, f"Step 1 of 3: draw. {first}; {pile} without are in {drawn.pile}, some of no class at all.", "bold")
-    show(screen, f"Step 2 of 3: classify them, as this command does: {shlex.join(demo_command(drawn))}", "bold")
-    return drawn
+    demo = draw_demo(folder)
+    labelled, pile = (sum(1 for path in place.rglob("*.jpg")) for place in (demo.labelled, demo.pile))
+    first = f"{labelled} with labels are in {demo.labelled}, a folder for each of {len(DRAWINGS)} classes"
+    show(screen, f"Step 1 of 3: draw. {first}; {pile} without are in {demo.pile}, some of no class at all.", "bold")
+    show(screen, f"Step 2 of 3: classify them, as this command does: {shlex.join(demo_command(demo))}", "bold")
+    return demo
 
 
-def demo_command(drawn: Demo) -> list[str]:
+def demo_command(demo: Demo) -> list[str]:
     """Give the command that classifies what the demonstration drew."""
-    return ["likelyshot", "classify", "--support", str(drawn.labelled), "--query", str(drawn.pile)]
+    return ["likelyshot", "classify", "--support", str(demo.labelled), "--query", str(demo.pile)]
 
 
-def end_demo(screen: Console, drawn: Demo, result: Classification) -> None:
+def end_demo(screen: Console, demo: Demo, result: Classification) -> None:
     """Say how well it went, and how to go on with other pictures."""
-    show(screen, f"Step 3 of 3: compare with the truth. {drawn.score(result.answers)}", "bold")
+    show(screen, f"Step 3 of 3: compare with the truth. {demo.score(result.answers)}", "bold")
     show(
         screen,
         "Now take your own pictures: put about five of each class into a folder per class, the rest into another.",

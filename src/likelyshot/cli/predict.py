@@ -103,8 +103,8 @@ def predict(
         from likelyshot.own_data.piles import read_pile
         from likelyshot.own_data.pipeline import predict as run
 
-        mine = part_of(part)
-        own_data.check_outputs(Path(query), output, gallery, copy_to, link_to, mine)
+        this_part = part_of(part)
+        own_data.check_outputs(Path(query), output, gallery, copy_to, link_to, this_part)
         pile = read_pile(query, label_column=label_column, path_column=path_column, text_column=text_column)
         loaded = _load(model, reject)
         settings: dict[str, Any] = {
@@ -113,8 +113,10 @@ def predict(
             "cache": "user" if cache else None,
             "stage": own_data.stages(start),
         }
-        if mine is not None and output is not None and pile.vectors is None:
-            own_data.embed_own_part(screen, loaded, pile, output, mine, all_probabilities=all_probabilities, **settings)
+        if this_part is not None and output is not None and pile.vectors is None:
+            own_data.embed_own_part(
+                screen, loaded, pile, output, this_part, all_probabilities=all_probabilities, **settings
+            )
             return
         keep = own_data.keep_vectors(output)
         result = run(loaded, pile, keep=keep, say=lambda sentence: own_data.show(screen, sentence), **settings)
@@ -123,12 +125,12 @@ def predict(
             for piece in tally.through(result.chunks()):
                 print_lines(screen, json_lines(piece, all_probabilities=all_probabilities))
         else:
-            result.save(output, all_probabilities=all_probabilities, part=mine, tally=tally)
+            result.save(output, all_probabilities=all_probabilities, part=this_part, tally=tally)
         own_data.show_near_duplicates(screen, result)
         extras, failed = own_data.write_extras(result, gallery, copy_to, link_to, gallery_per_class)
     own_data.show_problems(screen, [*result.problems, *failed])
     if len(result.items) > 1 or output is not None:
-        own_data.show_summary(screen, result, tally, output, extras, part=mine)
+        own_data.show_summary(screen, result, tally, output, extras, part=this_part)
     if as_json and output is not None:
         print_json(own_data.classification_facts(result, tally, failed, output))
 

@@ -63,12 +63,12 @@ def report(
         page = write_report_page(output, data, command=shlex.join(["likelyshot", *sys.argv[1:]]))
         progress(1)
         say("figures")
-        drawn = write_report_figures(output_folder(figures), data) if figures is not None else []
+        charts = write_report_figures(output_folder(figures), data) if figures is not None else []
         progress(1)
     for sentence in report_summary(data):
         screen.print(sentence, soft_wrap=True)
     screen.print(f"Open {page} in a browser.", soft_wrap=True)
-    if drawn:
-        screen.print(f"Wrote {len(drawn)} figures to {figures}.", soft_wrap=True)
+    if charts:
+        screen.print(f"Wrote {len(charts)} figures to {figures}.", soft_wrap=True)
     if as_json:
         print_json(data)

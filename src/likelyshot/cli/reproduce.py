@@ -67,8 +67,8 @@ def reproduce(
         from likelyshot.machine import check_device
 
         settings: dict[str, Any] = {"n_tasks": tasks, "seed": seed, "device": check_device(device), "full": full}
-        if (mine := part_of(part)) is not None:
-            say_part(screen, mine, reproduce_part(output, mine, **settings, start=start), output)
+        if (this_part := part_of(part)) is not None:
+            say_part(screen, this_part, reproduce_part(output, this_part, **settings, start=start), output)
             return
         done = run(output, command=sys.argv[1:], fresh=fresh, **settings, start=start)
         tables = write_tables(done)

@@ -144,8 +144,8 @@ def part_of(text: str | None) -> Part | None:
 
 def say_part(screen: Console, part: Part, counts: tuple[int, int], folder: Path) -> None:
     """Say that a part of an evaluation is done, and what to do when all are."""
-    done, there = counts
-    before = f"; {there} were finished before" if there else ""
+    done, earlier = counts
+    before = f"; {earlier} were finished before" if earlier else ""
     whole = shlex.join(["likelyshot", "merge", str(folder)])
     screen.print(f"Finished {part}: {done} evaluations{before}. When all parts are finished: {whole}", soft_wrap=True)
 
@@ -217,25 +217,25 @@ def running(as_json: bool = False) -> Iterator[tuple[Console, Start]]:
     )
 
     def start(total: int) -> tuple[Callable[[int], None], Callable[[str], None]]:
-        mine = bar.add_task("", total=total, visible=False)
-        began = said = time.monotonic()
+        task = bar.add_task("", total=total, visible=False)
+        began = updated = time.monotonic()
         steps, stage = 0, ""
 
         def advance(done: int) -> None:
-            nonlocal steps, said
+            nonlocal steps, updated
             check()
             steps, now = steps + done, time.monotonic()
-            if now - began > 1 and now - said > EVERY:
-                said = now
-                bar.update(mine, description=f"{stage}, {speed(steps / (now - began))}")
-            bar.advance(mine, done)
-            _show_only(bar, mine)
+            if now - began > 1 and now - updated > EVERY:
+                updated = now
+                bar.update(task, description=f"{stage}, {speed(steps / (now - began))}")
+            bar.advance(task, done)
+            _show_only(bar, task)
 
         def describe(text: str) -> None:
             nonlocal stage
             stage = text
-            bar.update(mine, description=stage)
-            _show_only(bar, mine)
+            bar.update(task, description=stage)
+            _show_only(bar, task)
 
         return advance, describe
 

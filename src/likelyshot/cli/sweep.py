@@ -133,8 +133,8 @@ def sweep(
             say_part(screen, this_part, run_part(jobs, networks, this_part, output, **settings, say=say), output)
             return
         if ray is not None:
-            kept = run_kept(points(name, values, samples, params), networks, output, **settings)
-            swept = gather(name, values, [result for _, result in kept.results], params, about["digests"])
+            merged = run_kept(points(name, values, samples, params), networks, output, **settings)
+            swept = gather(name, values, [result for _, result in merged.results], params, about["digests"])
         else:
             swept = run(name, values, networks, samples, params=params, progress=progress)
         folder = output_folder(output)

@@ -115,13 +115,13 @@ def sweep_table(title: str, sweep: Sweep) -> Table:
     best = {count: max(row["mean"] for row in sweep.rows if row["shots"] == count) for count in shots}
     for values in itertools.product(*sweep.grid.values()):
         point = dict(zip(sweep.grid, values, strict=True))
-        here = {row["shots"]: row for row in sweep.rows if row["point"] == point}
+        by_shots = {row["shots"]: row for row in sweep.rows if row["point"] == point}
         table.add_row(
             *(f"{value:g}" if isinstance(value, float) else str(value) for value in values),
             *(
                 Text(
-                    percent(here[n]["mean"], here[n]["ci95"]),
-                    style="bold" if here[n]["mean"] == best[n] else "",
+                    percent(by_shots[n]["mean"], by_shots[n]["ci95"]),
+                    style="bold" if by_shots[n]["mean"] == best[n] else "",
                 )
                 for n in shots
             ),
@@ -150,5 +150,5 @@ def method_page(row: Mapping[str, Any]) -> Text:
     """Write all about one method."""
     needed = _needs(row) or "nothing but the task"
     plain = {key: ",".join(value) if isinstance(value, tuple) else value for key, value in row["parameters"].items()}
-    given = "\n".join(f"  {key}={value}" for key, value in plain.items()) or "  none"
-    return Text.assemble((row["method"], "bold"), f"\n{row['text']}\n\nNeeds: {needed}\nParameters:\n{given}")
+    parameters = "\n".join(f"  {key}={value}" for key, value in plain.items()) or "  none"
+    return Text.assemble((row["method"], "bold"), f"\n{row['text']}\n\nNeeds: {needed}\nParameters:\n{parameters}")

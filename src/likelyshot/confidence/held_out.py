@@ -133,12 +133,12 @@ def held_out(
         few, few_labels = support[rest], labels[rest]
         run = _for_shots(method, len(few) / n_ways)
         if transductive:
-            held = run(few, few_labels, torch.cat([support[out], pile]), n_ways=n_ways)[: len(out)]
+            out_scores = run(few, few_labels, torch.cat([support[out], pile]), n_ways=n_ways)[: len(out)]
             gap = support_gap(run, few, few_labels, n_ways)
         else:
             both = run(few, few_labels, torch.cat([support[out], few]), n_ways=n_ways)
-            held, gap = both[: len(out)], 1.0 if facts.log_probabilities else _lead(both[len(out) :], few_labels)
-        scores.append(held.double() / gap if gap > 0 else torch.zeros_like(held, dtype=torch.float64))
+            out_scores, gap = both[: len(out)], 1.0 if facts.log_probabilities else _lead(both[len(out) :], few_labels)
+        scores.append(out_scores.double() / gap if gap > 0 else torch.zeros_like(out_scores, dtype=torch.float64))
         rows.append(out)
     default = TRANSDUCTIVE_FACTOR if transductive else INDUCTIVE_FACTOR
     factor = default if facts.temperature is None else facts.temperature
@@ -263,9 +263,9 @@ def support_gap(method: Method, support: Tensor, labels: Tensor, n_ways: int) ->
 
 def _lead(scores: Tensor, labels: Tensor) -> float:
     scores = scores.double()
-    own = scores.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-    others = (scores.sum(-1) - own) / max(scores.shape[-1] - 1, 1)
-    return float((own - others).mean())
+    to_class = scores.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    to_others = (scores.sum(-1) - to_class) / max(scores.shape[-1] - 1, 1)
+    return float((to_class - to_others).mean())
 
 
 def _splits(labels: Tensor, runs: int, seed: int) -> list[Tensor]:
@@ -411,34 +411,34 @@ def expect(
     >>> print(*expect(METHODS["cosine"], support, labels, ["flat", "steep"]).summary())
     Expected accuracy of cosine: 100 % (95 % interval 34 to 100 %), measured on 4 labelled examples that were held out.
     """
-    held = held_out(method, support, labels, len(classes), query=query, seed=seed)
-    return expectation_from(held, labels, classes)
+    result = held_out(method, support, labels, len(classes), query=query, seed=seed)
+    return expectation_from(result, labels, classes)
 
 
-def expectation_from(held: HeldOut, labels: Tensor, classes: Sequence[str]) -> Expectation:
+def expectation_from(result: HeldOut, labels: Tensor, classes: Sequence[str]) -> Expectation:
     """Measure what held-out scores show. Shapes: labels (n,) of the whole support."""
     k = len(classes)
-    if held.scores.shape[-1] != k:
-        raise InputError(f"expected a name for each of {held.scores.shape[-1]} classes, got {k}: name each class")
-    zeros = held.scores.new_zeros(k * k)
-    confusion = zeros.index_add(0, held.labels * k + held.scores.argmax(-1), held.weights).view(k, k).cpu()
-    examples = int((held.rows.bincount() > 0).sum())
-    shots = labels.bincount().to(held.weights)[held.labels]  # of the class of every held-out example
-    wrong = (held.scores.argmax(-1) != held.labels).double() * held.weights
+    if result.scores.shape[-1] != k:
+        raise InputError(f"expected a name for each of {result.scores.shape[-1]} classes, got {k}: name each class")
+    zeros = result.scores.new_zeros(k * k)
+    confusion = zeros.index_add(0, result.labels * k + result.scores.argmax(-1), result.weights).view(k, k).cpu()
+    examples = int((result.rows.bincount() > 0).sum())
+    shots = labels.bincount().to(result.weights)[result.labels]  # of the class of every held-out example
+    wrong = (result.scores.argmax(-1) != result.labels).double() * result.weights
     measured = 1 - wrong.sum() / max(examples, 1)  # with one example fewer
     wrong = wrong * (1 - ONE_MORE * measured / shots)
     accuracy = 1 - float(wrong.sum()) / examples if examples else math.nan
     return Expectation(
-        method=held.method,
+        method=result.method,
         examples=examples,
         accuracy=accuracy,
         interval=wilson(accuracy, INDEPENDENT * examples),
         confusion=confusion,
         classes=tuple(classes),
         single=tuple(name for name, n in zip(classes, labels.bincount(minlength=k).tolist(), strict=True) if n == 1),
-        hard_pairs=tuple(sorted(_hard_pairs(held, classes), key=lambda pair: -pair.share)),
-        doubtful=tuple(sorted(_doubtful(held, classes), key=lambda doubt: -doubt.odds)),
-        with_pile=held.with_pile,
+        hard_pairs=tuple(sorted(_hard_pairs(result, classes), key=lambda pair: -pair.share)),
+        doubtful=tuple(sorted(_doubtful(result, classes), key=lambda doubt: -doubt.odds)),
+        with_pile=result.with_pile,
     )
 
 
@@ -457,28 +457,28 @@ def wilson(share: float, n: float) -> tuple[float, float]:
     return max(centre - half, 0.0), min(centre + half, 1.0)
 
 
-def _hard_pairs(held: HeldOut, classes: Sequence[str]) -> list[HardPair]:
-    own = held.scores.gather(-1, held.labels.unsqueeze(-1))
-    worse = (held.scores >= own).double() * held.weights.unsqueeze(-1)  # (m, k)
-    zeros = held.scores.new_zeros(len(classes), len(classes))
-    wrong = zeros.index_add(0, held.labels, worse)
-    count = zeros[0].index_add(0, held.labels, held.weights)
+def _hard_pairs(result: HeldOut, classes: Sequence[str]) -> list[HardPair]:
+    own_scores = result.scores.gather(-1, result.labels.unsqueeze(-1))
+    worse = (result.scores >= own_scores).double() * result.weights.unsqueeze(-1)  # (m, k)
+    zeros = result.scores.new_zeros(len(classes), len(classes))
+    wrong = zeros.index_add(0, result.labels, worse)
+    count = zeros[0].index_add(0, result.labels, result.weights)
     wrong, total = wrong + wrong.T, count.unsqueeze(0) + count.unsqueeze(1)  # of two classes together
     slack = 1e-9  # weights are fractions that add up to whole numbers but for rounding
     hard = ((wrong >= 2 - slack) & (wrong >= HARD * total - slack)).triu(1)
     return [HardPair(classes[a], classes[b], float(wrong[a, b] / total[a, b])) for a, b in hard.nonzero().tolist()]
 
 
-def _doubtful(held: HeldOut, classes: Sequence[str]) -> list[Doubt]:
-    if not len(held.rows) or held.gap <= 0:
+def _doubtful(result: HeldOut, classes: Sequence[str]) -> list[Doubt]:
+    if not len(result.rows) or result.gap <= 0:
         return []
-    p = probabilities(held.scores, held.temperature() / held.gap)  # (m, k)
-    times = held.rows.bincount()  # (n,)
-    mean = p.new_zeros(len(times), p.shape[-1]).index_add(0, held.rows, p) / times.clamp_min(1).unsqueeze(-1)
-    label = torch.zeros_like(times).index_copy(0, held.rows, held.labels)
-    own = mean.gather(-1, label.unsqueeze(-1)).squeeze(-1)
+    p = probabilities(result.scores, result.temperature() / result.gap)  # (m, k)
+    times = result.rows.bincount()  # (n,)
+    mean = p.new_zeros(len(times), p.shape[-1]).index_add(0, result.rows, p) / times.clamp_min(1).unsqueeze(-1)
+    label = torch.zeros_like(times).index_copy(0, result.rows, result.labels)
+    labelled = mean.gather(-1, label.unsqueeze(-1)).squeeze(-1)
     best, better = mean.max(-1)
-    odds = best / own.clamp_min(1e-300)
+    odds = best / labelled.clamp_min(1e-300)
     return [
         Doubt(row, classes[int(label[row])], classes[int(better[row])], float(odds[row]))
         for row in ((times > 0) & (odds >= DOUBT)).nonzero().flatten().tolist()

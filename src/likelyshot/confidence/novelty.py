@@ -96,17 +96,17 @@ def learn_novelty(
     support = support.to(torch.promote_types(support.dtype, torch.float32))
     support = l2_normalise(support) if normalise else support
     prototypes = class_means(support, labels, n_ways)
-    own = (support - prototypes[labels]).square().sum(-1)  # (n,)
-    variance = float(own.sum()) / max(len(labels) - n_ways, 1)
+    squares = (support - prototypes[labels]).square().sum(-1)  # (n,)
+    variance = float(squares.sum()) / max(len(labels) - n_ways, 1)
     background = None if pile is None or not len(pile) else _background(prototypes, pile.to(support), normalise)
     n = shots[labels].to(support.dtype)
     several = n > 1
     left = (n - 1).clamp_min(1)
     distances = _distances(support, prototypes, shots, variance)
-    without = own * (n / left).square() - variance / left  # distance to its class without itself
+    without = squares * (n / left).square() - variance / left  # distance to its class without itself
     distances[torch.arange(len(labels), device=labels.device), labels] = without
-    held = _score(distances, support, background)[several]
-    return Novelty(prototypes, shots, variance, background, held, normalise)
+    held_out = _score(distances, support, background)[several]
+    return Novelty(prototypes, shots, variance, background, held_out, normalise)
 
 
 def _background(prototypes: Tensor, pile: Tensor, normalise: bool) -> Tensor:

@@ -211,13 +211,13 @@ class FeaturesFile:
         with reading(self.path):
             name = choose_split(split, self._opened.parts)
             part = self._opened.parts[name]()
-            given: Any = part.labels if labels is None else labels
-            if given is None:
+            raw_labels: Any = part.labels if labels is None else labels
+            if raw_labels is None:
                 raise InputError(f"expected {part.expected}, but found no labels: add them, or give labels=")
             source = {**part.source, **({"split": name} if name else {}), "file": unicode(self.path.name)}
             paths = read_paths(part.paths)
             return Features.from_arrays(
-                part.vectors, read_labels(given), classes=part.classes, source=source, paths=paths
+                part.vectors, read_labels(raw_labels), classes=part.classes, source=source, paths=paths
             )
 
     def base(self, *, rectify: bool = False) -> Base | None:

@@ -70,14 +70,14 @@ def find_images(folder: str | Path) -> tuple[list[Path], list[Problem]]:
     problems: list[Problem] = []
     waiting = [root]
     while waiting:
-        here = waiting.pop()
+        current = waiting.pop()
         try:
-            with os.scandir(here) as entries:
+            with os.scandir(current) as entries:
                 names = [entry.name for entry in entries if not entry.name.startswith(".")]
         except OSError as error:
-            problems.append(Problem(str(here), "unreadable folder", error.strerror or ""))
+            problems.append(Problem(str(current), "unreadable folder", error.strerror or ""))
             continue
-        for path in (here / name for name in names):
+        for path in (current / name for name in names):
             wrong = _wrong(path, inside)
             if wrong:
                 problems.append(Problem(str(path), *wrong))

@@ -145,10 +145,10 @@ class Scratch:
         self.dim = dim
         folder.mkdir(parents=True, exist_ok=True)
         remove_stale(folder, ".vectors.")
-        self._kept = contextlib.ExitStack()
-        self.path = self._kept.enter_context(beside(folder / "vectors"))
-        self._file = self._kept.enter_context(self.path.open("r+b", buffering=0))
-        weakref.finalize(self, self._kept.close)
+        self._resources = contextlib.ExitStack()
+        self.path = self._resources.enter_context(beside(folder / "vectors"))
+        self._file = self._resources.enter_context(self.path.open("r+b", buffering=0))
+        weakref.finalize(self, self._resources.close)
 
     def write(self, row: int, vectors: NDArray[Any]) -> None:
         """Write rows (n, dim) from a row on."""
@@ -276,8 +276,8 @@ def _open_parquet(path: Path, pattern: str, ignored: Sequence[str]) -> Shard | N
     except (ArrowException, OSError):
         return None
     sample = matrix(first, str(path))
-    kept = sample.dtype if sample.dtype in (np.float16, np.float32, np.float64) else np.dtype(np.float32)
-    return Shard(path, rows, sample.shape[1], kept.str, path.stat().st_size, columns=columns)
+    dtype = sample.dtype if sample.dtype in (np.float16, np.float32, np.float64) else np.dtype(np.float32)
+    return Shard(path, rows, sample.shape[1], dtype.str, path.stat().st_size, columns=columns)
 
 
 def matrix(rows: Any, where: str) -> NDArray[Any]:
@@ -323,21 +323,21 @@ def parquet_rows(path: Path, columns: Sequence[str], first: int, last: int) -> A
     import pyarrow
 
     key = (str(path), tuple(columns))
-    kept: dict[Any, _Cursor] = _cursors.__dict__.setdefault("kept", {})
-    cursor = kept.pop(key, None)
+    cursors: dict[Any, _Cursor] = _cursors.__dict__.setdefault("open", {})
+    cursor = cursors.pop(key, None)
     if cursor is None or cursor.start > first:
-        while len(kept) >= 4:
-            kept.pop(next(iter(kept))).close()
+        while len(cursors) >= 4:
+            cursors.pop(next(iter(cursors))).close()
         cursor = _Cursor(path, columns, first)
-    kept[key] = cursor
+    cursors[key] = cursor
     parts = []
     while first < last:
         batch = cursor.at(first)
         if batch is None:
             raise InputError(f"expected {last:,} rows in {path}, but it ends before: write it again")
-        here = batch.slice(first - cursor.start, last - first)
-        parts.append(here)
-        first += len(here)
+        rows = batch.slice(first - cursor.start, last - first)
+        parts.append(rows)
+        first += len(rows)
     if not parts:
         return pyarrow.table({name: pyarrow.array([]) for name in columns})
     return pyarrow.Table.from_batches(parts)

@@ -135,9 +135,9 @@ class Tasks:
         t, q = self.classes.shape[:1], self.query.shape[1:2] or (0,)
         shapes = ((*t, self.ways * self.shots), (*t, *q), (*t, *q), (*t, self.ways))
         expected = dict(zip(_ARRAYS, zip(_ARRAYS.values(), shapes, strict=True), strict=True))
-        given = {name: (getattr(self, name).dtype, tuple(getattr(self, name).shape)) for name in _ARRAYS}
-        if given != expected:
-            raise InputError(f"expected tasks of {expected}, but got {given}: sample them again")
+        actual = {name: (getattr(self, name).dtype, tuple(getattr(self, name).shape)) for name in _ARRAYS}
+        if actual != expected:
+            raise InputError(f"expected tasks of {expected}, but got {actual}: sample them again")
         wrong_way = (self.query_labels < 0) | (self.query_labels >= self.ways)
         if wrong_way.any() or (self.support < 0).any() or (self.query < 0).any():
             raise InputError(f"expected rows from 0 and ways below {self.ways} in tasks: sample them again")
@@ -177,10 +177,10 @@ class Tasks:
 
     def check(self, labels: Labels) -> None:
         """Raise InputError unless the tasks were drawn from these very labels."""
-        given, drawn_from = _as_labels(labels)[1], self.config["labels_digest"]
-        if given != drawn_from:
+        digest, drawn_from = _as_labels(labels)[1], self.config["labels_digest"]
+        if digest != drawn_from:
             expected = f"{self.config['n_labels']} labels (digest {drawn_from[:8]})"
-            got = f"{len(labels)} other labels (digest {given[:8]}): use the former, or sample the tasks again"
+            got = f"{len(labels)} other labels (digest {digest[:8]}): use the former, or sample the tasks again"
             raise InputError(f"expected the {expected} that the tasks were drawn from, but got {got}")
 
     def save(self, path: str | Path) -> Path:
@@ -277,8 +277,8 @@ def sample_tasks(
             raise InputError(f"{got}, but {needed}: {_REMEDY}")
         most = int(counts.max())
         steps = (shots, most) if overlap else (shots + most,)
-        drawn = np.concatenate([_draw_distinct(rng, images.ravel(), n) for n in steps], axis=1)
-        places = drawn.reshape(BLOCK, ways, -1) + first[chosen][:, :, None]  # (t, k, shots + most)
+        numbers = np.concatenate([_draw_distinct(rng, images.ravel(), n) for n in steps], axis=1)
+        places = numbers.reshape(BLOCK, ways, -1) + first[chosen][:, :, None]  # (t, k, shots + most)
         coded = places[:, :, shots:] * ways + np.arange(ways)[:, None]  # place and way in one number
         wanted = coded[np.arange(most) < counts[:, :, None]].reshape(BLOCK, -1)  # (t, q)
         query_places, query_ways = np.divmod(rng.permuted(wanted, axis=1), ways)
@@ -297,16 +297,16 @@ def _draw_distinct(rng: np.random.Generator, sizes: Ints, steps: int) -> Ints:
     step = np.arange(steps)[:, None]
     swap = step + (rng.random((steps, len(sizes))) * np.maximum(sizes - step, 1)).astype(np.int64)
     width = max(int(sizes.max()), steps)
-    drawn = []
+    parts = []
     for targets in np.array_split(swap, min(len(sizes), width * len(sizes) // _POOL_ENTRIES + 1), axis=1):
         row = np.arange(targets.shape[1])
         pool = np.repeat(np.arange(width, dtype=np.int32)[:, None], len(row), axis=1)  # (width, r)
-        for here, there in enumerate(targets):
-            picked = pool[there, row]
-            pool[there, row] = pool[here]
-            pool[here] = picked
-        drawn.append(pool[:steps].copy())
-    return np.array(np.concatenate(drawn, axis=1).T, dtype=np.int64, order="C")
+        for position, target in enumerate(targets):
+            picked = pool[target, row]
+            pool[target, row] = pool[position]
+            pool[position] = picked
+        parts.append(pool[:steps].copy())
+    return np.array(np.concatenate(parts, axis=1).T, dtype=np.int64, order="C")
 
 
 def _draw_counts(rng: np.random.Generator, plan: Plan, room: Ints) -> Ints:

@@ -69,8 +69,8 @@ class Whole(NamedTuple):
 
     def embedded(self) -> Embedded:
         """Give what `embed` gives."""
-        kept, digests = self.tensors["kept"].numpy(), self.tensors["digests"].numpy()
-        return Embedded(self.vectors, kept, self.problems, digests, 0)
+        positions, digests = self.tensors["kept"].numpy(), self.tensors["digests"].numpy()
+        return Embedded(self.vectors, positions, self.problems, digests, 0)
 
 
 def parts_folder(output: Path) -> Path:
@@ -86,7 +86,7 @@ def embed_blocks(
     encoder: str,
     identity: str,
     facts: dict[str, Any] | None = None,
-    more: More = lambda span, kept: {},
+    more: More = lambda span, positions: {},
     images: Source | None = None,
     cache: Any = None,
     part: Part | None = None,
@@ -111,12 +111,12 @@ def embed_blocks(
     count = -(-len(items) // size)
     parts = 1 if part is None else part.count
     _claim(output_folder(folder), Manifest(identity, count, parts, len(items), embedder.dim, facts or {}))
-    mine = range(count) if part is None else part.of(count)
-    missing = [number for number in mine if not _file(folder, number, count).is_file()]
+    numbers = range(count) if part is None else part.of(count)
+    missing = [number for number in numbers if not _file(folder, number, count).is_file()]
     spans = [slice(number * size, min(len(items), (number + 1) * size)) for number in missing]
     done = progress or (lambda steps: None)
-    there = set(mine) - set(missing)
-    done(sum(min(size, len(items) - number * size) for number in there))
+    earlier = set(numbers) - set(missing)
+    done(sum(min(size, len(items) - number * size) for number in earlier))
     groups = (list(items[span]) for span in spans)
     embedded: Iterator[Embedded]
     if cluster() is not None and _opens(encoder, embedder):
@@ -126,14 +126,14 @@ def embed_blocks(
     for number, span, block in zip(missing, spans, embedded, strict=True):
         tensors = {
             "vectors": torch.tensor(np.asarray(block.vectors[:])),  # arrays from a cluster cannot be written to
-            "kept": torch.tensor(block.kept + span.start),
+            "kept": torch.tensor(block.positions + span.start),
             "digests": torch.tensor(block.digests),
-            **more(span, block.kept),
+            **more(span, block.positions),
         }
         problems = [(problem.name, problem.kind, problem.detail) for problem in block.problems]
         write_container(_file(folder, number, count), tensors, {"problems": problems}, form=FORM)
         done(span.stop - span.start)
-    return len(missing), len(there)
+    return len(missing), len(earlier)
 
 
 def embed_on_cluster(items: Sequence[Item], encoder: Embedder, progress: Progress | None = None) -> Embedded:
@@ -148,21 +148,21 @@ def embed_on_cluster(items: Sequence[Item], encoder: Embedder, progress: Progres
         return embed(items, encoder, cache=None, progress=progress)
     size = _block_size(encoder)
     rows = RowStore(len(items), encoder.dim, Path(tempfile.gettempdir()))
-    kept, digests = [np.empty(0, np.int64)], [np.empty((0, 32), np.uint8)]
+    positions, digests = [np.empty(0, np.int64)], [np.empty((0, 32), np.uint8)]
     problems: list[Problem] = []
     done = encoded = 0
     groups = (list(items[start : start + size]) for start in range(0, len(items), size))
     shared = (encoder.name, encoder.digest, None)
     for number, block in enumerate(map_blocks(_embed_on_worker, shared, groups)):
         rows.write(done, np.asarray(block.vectors[:]))
-        kept.append(block.kept + number * size)
+        positions.append(block.positions + number * size)
         problems += block.problems
         digests.append(block.digests)
-        done += len(block.kept)
+        done += len(block.positions)
         encoded += block.encoded
         if progress is not None:
             progress(min(size, len(items) - number * size))
-    return Embedded(rows.first(done), np.concatenate(kept), problems, np.concatenate(digests), encoded)
+    return Embedded(rows.first(done), np.concatenate(positions), problems, np.concatenate(digests), encoded)
 
 
 def _block_size(encoder: Embedder) -> int:
@@ -226,17 +226,17 @@ def read_blocks(folder: Path, command: str = "run the command") -> Whole:
             f"{'part' if len(whose) == 1 else 'parts'} {', '.join(map(str, whose))} of {about.parts} "
             f"{'is' if len(whose) == 1 else 'are'} not finished: {command} with --part {whose[0]}/{about.parts} again"
         )
-    kept: dict[str, list[Tensor]] = {}
+    collected: dict[str, list[Tensor]] = {}
     problems = []
     for file in files:
         tensors, facts = read_container(file, _Facts, form=FORM, **TEXTS)
         for name, value in tensors.items():
             if name != "vectors":
-                kept.setdefault(name, []).append(value)
+                collected.setdefault(name, []).append(value)
         problems += [Problem(*problem) for problem in facts.problems]
     shards = [shard for file in files if (shard := open_shard(file)) is not None]  # a block may have no vector
     vectors = Shards(shards, local=True) if shards else np.empty((0, about.dim), np.float32)
-    return Whole(vectors, {name: torch.cat(values) for name, values in kept.items()}, problems, about)
+    return Whole(vectors, {name: torch.cat(values) for name, values in collected.items()}, problems, about)
 
 
 def remove_blocks(folder: Path) -> None:
@@ -245,15 +245,15 @@ def remove_blocks(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _claim(folder: Path, mine: Manifest) -> None:
+def _claim(folder: Path, manifest: Manifest) -> None:
     path = folder / MANIFEST
     if path.is_file():
         before = read_document(path, Manifest, what="a folder of vectors of likelyshot", remedy="remove the folder")
-        if (before.identity, before.blocks) != (mine.identity, mine.blocks):
+        if (before.identity, before.blocks) != (manifest.identity, manifest.blocks):
             raise InputError(
                 f"expected vectors of the same items and encoder in {folder}, but it has others: remove the folder"
             )
-    write_document(path, json.loads(msgspec.json.encode(mine)))
+    write_document(path, json.loads(msgspec.json.encode(manifest)))
 
 
 def _file(folder: Path, number: int, count: int) -> Path:

@@ -157,7 +157,7 @@ class Embedded:
     """The vectors of the items that could be embedded, and what became of the others."""
 
     vectors: NDArray[np.float32] | Shards  # (n, dim), in a temporary file if they are many
-    kept: NDArray[np.int64]  # (n,) positions among the items, ascending
+    positions: NDArray[np.int64]  # (n,) positions among the items, ascending
     problems: list[Problem]
     digests: NDArray[np.uint8]  # (n, 32) SHA-256 of the content of each kept item
     encoded: int  # contents that were not in the cache
@@ -188,7 +188,7 @@ def embed(
     >>> from likelyshot.encoders.pretrained import callable_encoder
     >>> lengths = callable_encoder(lambda texts: [[len(text)] for text in texts], "length", kind="text")
     >>> embedded = embed([Item("1", text="ab"), Item("2", text=""), Item("3", text="abc")], lengths, cache=None)
-    >>> embedded.vectors.tolist(), embedded.kept.tolist(), embedded.problems
+    >>> embedded.vectors.tolist(), embedded.positions.tolist(), embedded.problems
     ([[2.0], [3.0]], [0, 2], [Problem(name='2', kind='empty text', detail='')])
     """
     if content is None or encoder.kind == "text":
@@ -243,8 +243,8 @@ def embed(
 
     lost = made.lost(failed) if failed else []
     problems = [Problem(items[place].name, error.kind, error.detail) for place, error in lost]
-    kept = np.delete(np.arange(len(items)), [place for place, _ in lost])
-    return Embedded(made.in_order(kept), kept, problems, made.digests[kept], encoded)
+    positions = np.delete(np.arange(len(items)), [place for place, _ in lost])
+    return Embedded(made.in_order(positions), positions, problems, made.digests[positions], encoded)
 
 
 class RowStore:
@@ -305,15 +305,15 @@ class _Made:
         errors |= {place: firsts[first] for place, first in self._others.items() if first in firsts}
         return sorted(errors.items(), key=lambda pair: pair[0])
 
-    def in_order(self, kept: NDArray[np.int64]) -> NDArray[np.float32] | Shards:
+    def in_order(self, positions: NDArray[np.int64]) -> NDArray[np.float32] | Shards:
         """Close the gaps of items that have no vector, and copy the vectors of contents that occur twice."""
-        if len(kept) < len(self.digests) or self._others:
-            for row, place in enumerate(kept.tolist()):
+        if len(positions) < len(self.digests) or self._others:
+            for row, place in enumerate(positions.tolist()):
                 first = self._others.get(place, place)
-                source = int(np.searchsorted(kept, first)) if first < place else place
+                source = int(np.searchsorted(positions, first)) if first < place else place
                 if source != row:  # rows only move towards the beginning, so the first one lies at its row already
                     self._rows.write(row, self._rows.read(source))
-        return self._rows.first(len(kept))
+        return self._rows.first(len(positions))
 
 
 def _scratch_folder(cache: Cache) -> Path:

@@ -79,30 +79,30 @@ def extract(data: str | Path, output: str | Path, **settings: Unpack[ExtractSett
         **settings: As `ExtractSettings` lists them.
     """
     data, output = Path(data), Path(output)
-    given = _checked(data, output, settings)
+    options = _checked(data, output, settings)
     if data.suffix.lower() in READERS and data.is_file():
         if cluster() is not None:
             raise InputError(f"expected images for --ray, but {data} has features: leave it out, a head is quick")
-        return _extract_head(data, output, given)
-    found = _open(data, given)
+        return _extract_head(data, output, options)
+    inputs = _open(data, options)
     if cluster() is not None:
-        _embed_blocks(found, output, given, None)
+        _embed_blocks(inputs, output, options, None)
         return merge_blocks(parts_folder(output), output)
-    images, embedder, _, source, top = found
+    images, embedder, _, source, top = inputs
     extraction = _hash(["with paths", embedder.digest, _content(images)])
     if _extraction(output) == extraction:
         return _as_it_is(output)
     result = embed(
         _Names(images.names),
         embedder,
-        cache=given["cache"],
-        progress=given["start"](len(images)),
+        cache=options["cache"],
+        progress=options["start"](len(images)),
         content=lambda item: images.source.read(item.name),
     )
     refuse_unreadable(result.problems, images.skip_unreadable, len(images))
     source |= {"extraction": extraction}
-    labels = images.labels[torch.from_numpy(result.kept)]
-    paths = (f"{top}{images.names[place]}" for place in result.kept.tolist())
+    labels = images.labels[torch.from_numpy(result.positions)]
+    paths = (f"{top}{images.names[place]}" for place in result.positions.tolist())
     return _saved(output, result.vectors, labels, images.classes, source, paths, len(result.problems))
 
 
@@ -120,10 +120,10 @@ def extract_part(
         **settings: As `ExtractSettings` lists them.
     """
     data, output = Path(data), Path(output)
-    given = _checked(data, output, settings)
+    options = _checked(data, output, settings)
     if data.suffix.lower() in READERS and data.is_file():
         raise InputError(f"expected images for --part, but {data} has features: leave it out, a head is quick")
-    return _embed_blocks(_open(data, given), output, given, part)
+    return _embed_blocks(_open(data, options), output, options, part)
 
 
 class ExtractSettings(TypedDict, total=False):
@@ -176,7 +176,7 @@ class _Names(Lazy[Item]):
         return [Item(self._names[row]) for row in rows]
 
 
-class _Found(NamedTuple):
+class _Inputs(NamedTuple):
     images: ImageSet
     embedder: Embedder
     encoder: str
@@ -189,48 +189,48 @@ def _checked(data: Path, output: Path, settings: ExtractSettings) -> ExtractSett
         raise InputError(f"expected a features file that ends in .safetensors, got {output}: rename it")
     if unknown := next((key for key in settings if key not in DEFAULTS), None):
         raise TypeError(f"extract() got an unexpected keyword argument {unknown!r}")
-    given: ExtractSettings = {**DEFAULTS, **settings}
+    options: ExtractSettings = {**DEFAULTS, **settings}
     output_folder(output.parent, make=False)
-    device = check_device(given["device"])
+    device = check_device(options["device"])
     if device != "cpu" and cluster() is not None:
         raise InputError(f"expected the device cpu on a Ray cluster, got {device}: leave out --device, or --ray")
-    return given
+    return options
 
 
-def _open(data: Path, given: ExtractSettings) -> _Found:
-    encoder, split = given["encoder"], given["split"]
-    embedder = open_encoder(encoder, given["device"]) if isinstance(encoder, str) else encoder
+def _open(data: Path, options: ExtractSettings) -> _Inputs:
+    encoder, split = options["encoder"], options["split"]
+    embedder = open_encoder(encoder, options["device"]) if isinstance(encoder, str) else encoder
     encoder = encoder if isinstance(encoder, str) else encoder.name
     if embedder.kind != "image":
         raise InputError(f"expected an encoder of images, but {encoder} is one of {embedder.kind}s: choose another")
-    skip, splits = given["skip_unreadable"], given["splits"]
+    skip, splits = options["skip_unreadable"], options["splits"]
     images = open_images(data, split=split, splits=splits, skip_unreadable=skip, flat=True)
     name = f"{Path(encoder).stem} {embedder.digest[:12]}" if encoder.endswith(".safetensors") else encoder
     source = {"dataset": data.stem, "encoder": name} | ({"split": split} if split else {})
-    return _Found(images, embedder, encoder, source, f"{data.resolve().name}/" if data.is_dir() else "")
+    return _Inputs(images, embedder, encoder, source, f"{data.resolve().name}/" if data.is_dir() else "")
 
 
-def _embed_blocks(found: _Found, output: Path, given: ExtractSettings, part: Part | None) -> tuple[int, int]:
-    images = found.images
+def _embed_blocks(inputs: _Inputs, output: Path, options: ExtractSettings, part: Part | None) -> tuple[int, int]:
+    images = inputs.images
     stamps = [images.source.stamps(images.names), images.names, images.labels.tolist(), images.classes]
 
-    def more(span: slice, kept: NDArray[np.int64]) -> dict[str, Tensor]:
+    def more(span: slice, positions: NDArray[np.int64]) -> dict[str, Tensor]:
         names = images.names[span]
-        paths = PackedNames.of(f"{found.top}{names[place]}" for place in kept.tolist())
-        return {"labels": images.labels[span][torch.tensor(kept)], "paths": torch.from_numpy(paths.packed.copy())}
+        paths = PackedNames.of(f"{inputs.top}{names[place]}" for place in positions.tolist())
+        return {"labels": images.labels[span][torch.tensor(positions)], "paths": torch.from_numpy(paths.packed.copy())}
 
     return embed_blocks(
         _Names(images.names),
-        found.embedder,
+        inputs.embedder,
         parts_folder(output),
-        encoder=found.encoder,
-        identity=_hash([found.embedder.digest, stamps, images.skip_unreadable]),
-        facts={"classes": images.classes, "source": found.source, "skip_unreadable": images.skip_unreadable},
+        encoder=inputs.encoder,
+        identity=_hash([inputs.embedder.digest, stamps, images.skip_unreadable]),
+        facts={"classes": images.classes, "source": inputs.source, "skip_unreadable": images.skip_unreadable},
         more=more,
         images=images.source,
-        cache=given["cache"],
+        cache=options["cache"],
         part=part,
-        progress=given["start"](len(images)),
+        progress=options["start"](len(images)),
     )
 
 
@@ -278,9 +278,9 @@ def _as_it_is(output: Path) -> Extracted:
     return Extracted(output, count, dim, {key: note for key, note in notes.items() if key != "classes"}, False)
 
 
-def _extract_head(data: Path, output: Path, given: ExtractSettings) -> Extracted:
+def _extract_head(data: Path, output: Path, options: ExtractSettings) -> Extracted:
     """Send cached features through a head that was trained on such features."""
-    checkpoint = given["encoder"] if isinstance(given["encoder"], str) else given["encoder"].name
+    checkpoint = options["encoder"] if isinstance(options["encoder"], str) else options["encoder"].name
     if not checkpoint.endswith(".safetensors"):
         raise InputError(
             f"the encoder {checkpoint} takes images, got the features {data}: give --checkpoint with a head"
@@ -288,7 +288,7 @@ def _extract_head(data: Path, output: Path, given: ExtractSettings) -> Extracted
     head, trained = load_encoder(checkpoint)
     if trained_preparation(trained, checkpoint) is not None:
         raise InputError(f"the encoder {checkpoint} takes images, got the features {data}: give the images")
-    features = Features.load(data, split=given["split"])
+    features = Features.load(data, split=options["split"])
     if features.dim != head.params["in_dim"]:
         raise InputError(
             f"expected features of length {head.params['in_dim']}, as {checkpoint} was trained on, got {features.dim} "
@@ -298,7 +298,7 @@ def _extract_head(data: Path, output: Path, given: ExtractSettings) -> Extracted
     extraction = _hash([digest, features.digest])
     if _extraction(output) == extraction:
         return _as_it_is(output)
-    progress, device = given["start"](len(features)), given["device"]
+    progress, device = options["start"](len(features)), options["device"]
     vectors = encode(head.to(device), (rows.to(device) for rows in torch.split(features.vectors, BATCH)), progress)
     source = {**features.source, "encoder": f"{head.name} {digest[:12]}", "extraction": extraction}
     features = Features(vectors, features.labels, features.classes, source, features.paths)

@@ -84,7 +84,7 @@ def explore(
     if not features.vectors.any():
         raise InputError("expected features, but all values are zero: check the encoder that made them")
     plan = Balanced(min(MOST_QUERIES, max(1, int(features.counts[features.counts > 0].min()) - shots)))
-    drawn = sample_tasks(
+    task_set = sample_tasks(
         features.labels, n_tasks=tasks, ways=ways, shots=shots, query=plan, seed=seed, classes=features.classes
     )
     vectors = features.vectors.to(torch.promote_types(features.vectors.dtype, torch.float32))
@@ -94,7 +94,7 @@ def explore(
     if lambda_max is None:
         lambda_max = float(f"{float(rate_bound(prepared.vectors)):.3g}")
     settings |= {"lambda_max": lambda_max, "normalise": normalise}
-    scores = score_separation(prepared, drawn, lambda_max, progress)
+    scores = score_separation(prepared, task_set, lambda_max, progress)
     rows = _rows_by_class(prepared)
     names = [features.classes[label] for label in rows]
     statistic, between = _between_classes(prepared, rows, names, lambda_max)

@@ -96,7 +96,7 @@ def run_part(
     jobs = list(jobs)
     place = output_folder(Path(folder) / FOLDER)
     keys = [_key(job, networks, about) for job in jobs]
-    done = there = 0
+    done = earlier = 0
     for job, key in zip(jobs, keys, strict=True):
         say(", ".join(word for word in (job.label, str(part) if part.count > 1 else "") if word))
         path = _file(place, key, part)
@@ -105,7 +105,7 @@ def run_part(
         tasks = job.tasks[:0]
         facts = _Facts(dict(about), keys, key, job.label, (part.number, part.count))
         if path.is_file():
-            there += 1
+            earlier += 1
             progress(work([job], networks, temperatures))
             continue
         tensors: dict[str, Tensor] = {}
@@ -137,10 +137,10 @@ def run_part(
         write_container(path, tensors, msgspec.to_builtins(facts), form=FORM)
         progress(len(job.tasks) - len(tasks))
         done += 1
-    return done, there
+    return done, earlier
 
 
-def run_kept(jobs: Iterable[Job], networks: Networks, folder: str | Path, **given: Any) -> Merged:
+def run_kept(jobs: Iterable[Job], networks: Networks, folder: str | Path, **options: Any) -> Merged:
     """Evaluate jobs, and keep each in a file until all are finished, so that a call that was stopped goes on.
 
     Args:
@@ -150,10 +150,10 @@ def run_kept(jobs: Iterable[Job], networks: Networks, folder: str | Path, **give
         **given: The keyword arguments of `run_part`.
     """
     jobs, whole = list(jobs), Part(1, 1)
-    run_part(jobs, networks, whole, folder, **given)
+    run_part(jobs, networks, whole, folder, **options)
     place = Path(folder) / FOLDER
-    keys = [_key(job, networks, given["about"]) for job in jobs]
-    merged = _merged(place, keys, whole.count, given["about"])
+    keys = [_key(job, networks, options["about"]) for job in jobs]
+    merged = _merged(place, keys, whole.count, options["about"])
     for key in keys:
         _file(place, key, whole).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # others have files there

@@ -280,7 +280,7 @@ def _stored_sweep(path: Path, validation: Features, tasks: list[Tasks]) -> Sweep
         return None
     same = (
         [one["digest"] for one in stored.config["features"]] == [validation.digest]
-        and stored.config["tasks"] == [drawn.digest for drawn in tasks]
+        and stored.config["tasks"] == [each.digest for each in tasks]
         and tuple(stored.grid.get("lambda_max", ())) == LAMBDA_MAX
         and stored.config["likelyshot"] == __version__
         and stored.config.get("code") == _code_digest("mll")

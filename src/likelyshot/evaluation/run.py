@@ -145,19 +145,19 @@ class Networks:
     def bind(self, name: str, params: Params, *, ways: int, shots: int) -> Method:
         """Give a method its parameters, and the statistics that it needs for tasks of these ways and shots."""
         check_params(name, parameters(name), params)
-        own: dict[str, Any] = dict(params)
+        method_params: dict[str, Any] = dict(params)
         statistics: dict[str, Any] = {}
         for need in statistics_of(name):
             if need in BASE_STATISTICS:
                 statistics[need] = self._base_statistic(name, STATISTICS[need].base)
             elif need == "calibration":
-                through = {key: own.pop(key) for key in STATISTICS[need].params if key in own}
+                through = {key: method_params.pop(key) for key in STATISTICS[need].params if key in method_params}
                 statistics[need] = self._calibrated(ways, shots, through)
             elif need == "head":
                 statistics[need] = self._head(name)
             elif need == "network_weights":
-                statistics[need] = self._weighed(name, own, statistics, ways, shots)
-        return bind(name, own, statistics)
+                statistics[need] = self._weighed(name, method_params, statistics, ways, shots)
+        return bind(name, method_params, statistics)
 
     def _base_statistic(self, name: str, attribute: str) -> Tensor | None:
         """Take a statistic of the base classes; of several networks, all of them as the blocks of one matrix."""

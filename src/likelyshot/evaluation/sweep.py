@@ -132,7 +132,7 @@ def sweep(
     results = [
         result for _, result in run(points(name, grid, tasks, params), networks, temperatures=False, progress=progress)
     ]
-    return gather(name, grid, results, params, [drawn.digest for drawn in tasks])
+    return gather(name, grid, results, params, [each.digest for each in tasks])
 
 
 def points(name: str, grid: Grid, tasks: Sequence[Tasks], params: Params | None = None) -> list[Job]:

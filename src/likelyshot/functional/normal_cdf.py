@@ -116,8 +116,8 @@ def _lower_and_upper(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
     block = max(256, _BLOCK_ELEMENTS // max([32, *(len(part.weight) for part in plan.pair + plan.triple)]))
     lower, upper = z.new_empty(2, h.shape[1])
     for start in range(0, h.shape[1], block):
-        here = slice(start, start + block)
-        lower[here], upper[here] = _block(h[:, here], plan)
+        columns = slice(start, start + block)
+        lower[columns], upper[columns] = _block(h[:, columns], plan)
     return lower.reshape(z.shape[:-1]), upper.reshape(z.shape[:-1])
 
 

@@ -23,8 +23,8 @@ def project_rows(x: Tensor, total: float) -> Tensor:
     sorted_x = x.sort(-1, descending=True).values
     ranks = torch.arange(1, x.shape[-1] + 1, dtype=x.dtype, device=x.device)
     levels = (sorted_x.cumsum(-1) - total) / ranks
-    kept = (sorted_x > levels).sum(-1, keepdim=True).clamp_min(1)
-    return (x - levels.gather(-1, kept - 1)).clamp_min(0)
+    positive = (sorted_x > levels).sum(-1, keepdim=True).clamp_min(1)
+    return (x - levels.gather(-1, positive - 1)).clamp_min(0)
 
 
 def crammer_singer(gram: Tensor, targets: Tensor, c: float) -> Tensor:

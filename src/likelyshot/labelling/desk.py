@@ -78,9 +78,11 @@ class Desk:
 
     def set(self, click: str, changes: Iterable[tuple[int, Kind, str]]) -> None:
         """Say something of items, by their numbers; see `Labels.set`."""
-        said = list(changes)
-        guesses = [guess for n, kind, name in said if (guess := self._guess(self._number(n), kind, name)) is not None]
-        self.labels.set(click, [Change(self.things.keys[n], kind, name) for n, kind, name in said], guesses)
+        changes = list(changes)
+        guesses = [
+            guess for n, kind, name in changes if (guess := self._guess(self._number(n), kind, name)) is not None
+        ]
+        self.labels.set(click, [Change(self.things.keys[n], kind, name) for n, kind, name in changes], guesses)
         self._clicked()
 
     def _guess(self, number: int, kind: Kind, name: str) -> Guess | None:
@@ -166,18 +168,18 @@ class Desk:
                 version = self.labels.version
             try:
                 published = False
-                for found in self._learn(version):
-                    self._publish(found, "", version)
+                for result in self._learn(version):
+                    self._publish(result, "", version)
                     published = True
                 if not published:
                     self._publish(None, "", version)
             except (InputError, OSError, RuntimeError, MemoryError) as error:
                 self._publish(None, f"The pile could not be classified: {error}", version)
 
-    def _publish(self, found: Round | None, trouble: str, version: int) -> None:
-        place = {} if found is None else {number: row for row, number in enumerate(found.open.tolist())}
+    def _publish(self, result: Round | None, trouble: str, version: int) -> None:
+        place = {} if result is None else {number: row for row, number in enumerate(result.open.tolist())}
         with self._news:
-            self.round, self._place, self.trouble, self._finished = found, place, trouble, version
+            self.round, self._place, self.trouble, self._finished = result, place, trouble, version
             self._news.notify_all()
 
     def _due(self) -> bool:
@@ -213,7 +215,7 @@ class Desk:
         if len(set(known.labels)) < 2:
             return
         labelled = sum(number >= 0 for number in known.numbers)
-        for found in learn_in_parts(
+        for result in learn_in_parts(
             self.things.vectors,
             open_items,
             known,
@@ -227,8 +229,8 @@ class Desk:
         ):
             last = self.labels.history[-1].labels if self.labels.history else 0
             if labelled < last or labelled >= last + max(2, last // 50):
-                self.labels.measure(labelled, found.accuracy)
-            yield found
+                self.labels.measure(labelled, result.accuracy)
+            yield result
 
     def stop(self) -> None:
         """End the background work, and close the journal."""
@@ -252,10 +254,10 @@ class Desk:
             "value": None if value is None else {"kind": value.kind, "name": value.name},
             "guess": None,
         }
-        found, place = self.round, self._place.get(number)
-        if found is not None and place is not None and place < len(found.answers):
-            best = int(found.answers.best[place])
-            sure, name = float(found.answers.probabilities[place, best]), found.answers.classes[best]
+        latest, place = self.round, self._place.get(number)
+        if latest is not None and place is not None and place < len(latest.answers):
+            best = int(latest.answers.best[place])
+            sure, name = float(latest.answers.probabilities[place, best]), latest.answers.classes[best]
             if name in self.labels.classes:  # it may have been renamed since
                 card["guess"] = {"name": name, "probability": round(sure, 4)}
         return card
@@ -288,13 +290,13 @@ class Desk:
 
     def expected(self) -> list[str]:
         """Say what accuracy to expect, and what more labels would bring."""
-        found = self.round
-        if found is None:
+        latest = self.round
+        if latest is None:
             have = len({*self.support[1], *self.labels.counts()})
             need = "two classes" if not have else "one more class"
             return [f"Label items of {need}, and the pile will be classified."]
-        low, high = (f"{100 * bound:.0f}" for bound in found.interval)
-        now = f"{100 * found.accuracy:.0f} %, probably between {low} and {high} %"
+        low, high = (f"{100 * bound:.0f}" for bound in latest.interval)
+        now = f"{100 * latest.accuracy:.0f} %, probably between {low} and {high} %"
         sentences = [f"Expected accuracy on the whole pile now: {now}."]
         closed = sum(value.kind in ("label", "none") for value in list(self.labels.values.values()))
         more = growth(self.labels.history, len(self.things) - closed)
@@ -338,12 +340,12 @@ class Desk:
         title = "A varied selection of the pile" if not len(known.labels) else "What is unlike the items seen so far"
         return [self._section("varied", title, left[chosen].tolist())] if len(left) else []
 
-    def _by_round(self, found: Round) -> list[dict[str, Any]]:
-        rows = np.flatnonzero(np.isin(found.open, self._fresh(self.open_items())))
-        answers, known = part(found.answers, rows), self.known()
+    def _by_round(self, latest: Round) -> list[dict[str, Any]]:
+        rows = np.flatnonzero(np.isin(latest.open, self._fresh(self.open_items())))
+        answers, known = part(latest.answers, rows), self.known()
         examples = [known.labels.count(name) for name in answers.classes]
-        chosen = selection.next_screen(self.things.vectors, found.open[rows], answers, examples, known.vectors)
-        sections = self._doubtful(found) if not chosen or self._later % DOUBT_EVERY == 0 else []
+        chosen = selection.next_screen(self.things.vectors, latest.open[rows], answers, examples, known.vectors)
+        sections = self._doubtful(latest) if not chosen or self._later % DOUBT_EVERY == 0 else []
         if not chosen and not sections:  # nothing is unsure, and no class has a group
             chosen = [selection.ScreenSection("single", list(range(min(len(rows), VARIED))))]
         titles = {
@@ -354,12 +356,12 @@ class Desk:
         }
         for kind, places, names in chosen:
             title = titles[kind].format(*names)
-            sections.append(self._section(kind, title, found.open[rows[places]].tolist(), names))
+            sections.append(self._section(kind, title, latest.open[rows[places]].tolist(), names))
         self._later += 1
         return [section for section in sections if section["cards"]]
 
-    def _doubtful(self, found: Round) -> list[dict[str, Any]]:
-        doubtful = [(found.numbers[doubt.row], doubt) for doubt in found.expectation.doubtful]
+    def _doubtful(self, latest: Round) -> list[dict[str, Any]]:
+        doubtful = [(latest.numbers[doubt.row], doubt) for doubt in latest.expectation.doubtful]
         doubtful = [(n, d) for n, d in doubtful if n >= 0 and self._still(n, d.label)][:DOUBTFUL]
         section = self._section("doubt", "Do these labels hold?", [n for n, _ in doubtful])
         for card, (_, doubt) in zip(section["cards"], doubtful, strict=True):
@@ -411,11 +413,11 @@ class Desk:
             chosen = [(k, v) for k, v in list(values.items()) if v.kind == which and v.name == name and k in keys]
             numbers = sorted(keys[key] for key, _ in chosen)
         elif which == "guess":
-            found = self.round
+            latest = self.round
             places = []
-            if found is not None and name in found.answers.classes:
-                place = list(found.answers.classes).index(name)
-                places = found.open[np.flatnonzero(found.answers.best == place)].tolist()
+            if latest is not None and name in latest.answers.classes:
+                place = list(latest.answers.classes).index(name)
+                places = latest.open[np.flatnonzero(latest.answers.best == place)].tolist()
             numbers = places
         if text:
             wanted, items = text.casefold(), self.things.items

@@ -68,10 +68,10 @@ def accept(desk: Desk, above: float) -> str:
         raise InputError("the pile is still being classified: try again in a moment")
     if desk.round is None:
         raise InputError("there are no predictions yet: label items of two classes first")
-    found, answers = desk.round, desk.round.answers
+    latest, answers = desk.round, desk.round.answers
     rows = np.flatnonzero((answers.probability >= above) & ~np.asarray(answers.reject, dtype=bool))
     items = desk.things.items
-    names = [_name(desk, items[number]) for number in found.open[rows].tolist()]
+    names = [_name(desk, items[number]) for number in latest.open[rows].tolist()]
     part = Answers(names, answers.classes, answers.probabilities[rows], answers.reject[rows], answers.novelty[rows])
     place = write_answers(predicted_path(desk.labels.output), part)
     return f"Wrote {len(rows):,} predictions of {100 * above:g} % or more to {place.name}, apart from your labels."
@@ -90,10 +90,10 @@ def labelled(desk: Desk) -> list[tuple[int, str]]:
 
 
 def _some(desk: Desk) -> list[tuple[int, str]]:
-    found = labelled(desk)
-    if not found:
+    pairs = labelled(desk)
+    if not pairs:
         raise InputError("there is nothing to export yet: label some items first")
-    return found
+    return pairs
 
 
 def _place(desk: Desk, ending: str) -> Path:
@@ -108,29 +108,29 @@ def _new_folder(desk: Desk, ending: str) -> Path:
 
 
 def _folders(desk: Desk, link: bool) -> str:
-    found = _some(desk)
-    items = [desk.things.items[number] for number, _ in found]
+    pairs = _some(desk)
+    items = [desk.things.items[number] for number, _ in pairs]
     folder = _new_folder(desk, "links" if link else "folders")
-    names = [name for _, name in found]
+    names = [name for _, name in pairs]
     count, problems = sort_into(folder, items, names, [False] * len(items), link=link, root=desk.things.root)
     wrong = f" {len(problems):,} could not be: {problems[0].kind}, {problems[0].detail}." if problems else ""
     return f"{'Linked' if link else 'Copied'} {count:,} files into {folder.name}.{wrong}"
 
 
 def _imagefolder(desk: Desk) -> str:
-    found = _some(desk)
-    items = [desk.things.items[number] for number, _ in found]
+    pairs = _some(desk)
+    items = [desk.things.items[number] for number, _ in pairs]
     folder = _new_folder(desk, "imagefolder")
-    names = [name for _, name in found]
+    names = [name for _, name in pairs]
     count, problems = sort_into(folder, items, names, [False] * len(items), link=False, root=desk.things.root)
     classes = {safe: name for name, safe in folder_names(names).items()}
-    wanted = {name for _, name in found}
+    class_names = {name for _, name in pairs}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["file_name", "label"])
     rows = 0
     for place in sorted(folder.glob("*/*")):
-        if classes.get(place.parent.name) in wanted and place.is_file() and not place.name.startswith("."):
+        if classes.get(place.parent.name) in class_names and place.is_file() and not place.name.startswith("."):
             writer.writerow([encodable(place.relative_to(folder).as_posix()), classes[place.parent.name]])
             rows += 1
     write_whole(folder / "metadata.csv", text.getvalue())
@@ -139,10 +139,10 @@ def _imagefolder(desk: Desk) -> str:
 
 
 def _features(desk: Desk) -> str:
-    found = _some(desk)
-    names = [name for _, name in found]
+    pairs = _some(desk)
+    names = [name for _, name in pairs]
     classes = sorted(set(names))
-    vectors = desk.things.vectors[[number for number, _ in found]]
+    vectors = desk.things.vectors[[number for number, _ in pairs]]
     labels = np.array([classes.index(name) for name in names])
     place = Features.from_arrays(vectors, labels, classes=classes).save(_place(desk, "features.safetensors"))
     return f"Wrote the vectors and labels of {len(names):,} items to {place.name}."
@@ -151,11 +151,11 @@ def _features(desk: Desk) -> str:
 def _label_studio(desk: Desk) -> str:
     """Write one task for each item that has a label or a prediction."""
     desk.wait(whole=True)
-    found = desk.round
+    latest = desk.round
     guesses: dict[int, tuple[str, float]] = {}
-    if found is not None:
-        sure = found.answers.probability.tolist()
-        guesses = {n: (found.answers.predicted[i], sure[i]) for i, n in enumerate(found.open.tolist())}
+    if latest is not None:
+        sure = latest.answers.probability.tolist()
+        guesses = {n: (latest.answers.predicted[i], sure[i]) for i, n in enumerate(latest.open.tolist())}
     tasks = []
     for number, key in enumerate(desk.things.keys):
         item, value = desk.things.items[number], desk.labels.values.get(key)
@@ -163,9 +163,9 @@ def _label_studio(desk: Desk) -> str:
         task: dict[str, Any] = {"id": number + 1, "data": {field: content, "likelyshot": key}}
         if value is not None and value.kind in ("label", "none"):
             task["annotations"] = [{"result": [_choice(field, value.name if value.kind == "label" else NONE)]}]
-        elif number in guesses and found is not None:
+        elif number in guesses and latest is not None:
             name, probability = guesses[number]
-            version = f"likelyshot {found.method}"
+            version = f"likelyshot {latest.method}"
             result = [_choice(field, name)]
             task["predictions"] = [{"model_version": version, "score": round(probability, 6), "result": result}]
         tasks.append(task)
@@ -226,7 +226,7 @@ def read_label_studio(desk: Desk, path: str | Path) -> str:
         raise InputError(f"expected tasks of Label Studio in {path} ({error}): export them as JSON") from None
     find = _finder(desk)
     changes: dict[str, Change] = {}
-    unknown = kept = 0
+    unknown = unchanged = 0
     for task in tasks:
         name = _chosen(task)
         if name is None:
@@ -235,14 +235,14 @@ def read_label_studio(desk: Desk, path: str | Path) -> str:
         if key is None:
             unknown += 1
         elif key in desk.labels.values:
-            kept += 1
+            unchanged += 1
         else:
             changes[key] = Change(key, "none") if name == NONE else Change(key, "label", name)
     for name in dict.fromkeys(change.name for change in changes.values() if change.name):
         desk.labels.add_class(f"label studio class {desk.labels.version} {name}"[:200], name)
     desk.labels.set(f"label studio {desk.labels.version}", changes.values())
     more = f" {unknown:,} tasks belong to no item of the pile." if unknown else ""
-    more += f" {kept:,} items have a label here already, which stays." if kept else ""
+    more += f" {unchanged:,} items have a label here already, which stays." if unchanged else ""
     return f"Took over {len(changes):,} labels from {path}.{more}"
 
 
@@ -273,16 +273,16 @@ def _finder(desk: Desk) -> Callable[[dict[str, Any]], str | None]:
         for value in data.values():
             if not isinstance(value, str):
                 continue
-            found = by_text.get(value.strip(), [])
-            if len(found) == 1:
-                return found[0]
+            matches = by_text.get(value.strip(), [])
+            if len(matches) == 1:
+                return matches[0]
             path = urllib.parse.unquote(value.partition("?d=")[2] or re.sub(r"^\w+://[^/]*|[?#].*$", "", value))
             parts = [part for part in re.split(r"[/\\]", path) if part]
             for tried in (parts, [*parts[:-1], re.sub(r"^[0-9a-f]{8}-", "", parts[-1])] if parts else []):
                 for start in range(len(tried)):
-                    found = by_path.get("/".join(tried[start:]), [])
-                    if len(found) == 1:
-                        return found[0]
+                    matches = by_path.get("/".join(tried[start:]), [])
+                    if len(matches) == 1:
+                        return matches[0]
         return None
 
     return find

@@ -89,9 +89,9 @@ class Labels:
         if later < EDITED:
             return None
         places = (self.output.with_name(f"{self.output.stem}.edited-{number}.csv") for number in range(1, 10_000))
-        kept = next(place for place in places if not place.exists())
-        self.output.rename(kept)
-        return kept
+        unused = next(place for place in places if not place.exists())
+        self.output.rename(unused)
+        return unused
 
     def set(self, click: str, changes: Iterable[Change], guesses: Sequence[Guess] = ()) -> bool:
         """Label items, or say that they are of no class, come later, or are not of one class. One click, one undo.
@@ -106,13 +106,13 @@ class Labels:
         with self.lock:
             if click in self._seen:
                 return False
-            kept = []
+            new = []
             for change in changes:
                 if change.kind in ("label", "not") and change.name not in self.classes:
                     raise InputError(f"there is no class {change.name[:80]!r}: add it, or go on to the next screen")
                 if self.values.get(change.item) != _value(change):
-                    kept.append(change)
-            return bool(kept) and self._do(Entry(click, "set", time.time(), tuple(kept), guesses=tuple(guesses)))
+                    new.append(change)
+            return bool(new) and self._do(Entry(click, "set", time.time(), tuple(new), guesses=tuple(guesses)))
 
     def add_class(self, click: str, name: str) -> bool:
         """Add a class; one that is there already stays as it is.
@@ -222,10 +222,10 @@ class Labels:
             return _Step(classes_before=classes, classes_after=(*classes, entry.name))
         if entry.do == "rename" and entry.old in classes:
             merged = entry.name in classes
-            said = {key: value for key, value in self.values.items() if value.name == entry.old}
-            after = tuple((key, _renamed(value, entry.name, merged)) for key, value in said.items())
-            kept = [entry.name if name == entry.old else name for name in classes if not merged or name != entry.old]
-            return _Step(tuple(said.items()), after, classes, tuple(kept), (entry.old, entry.name))
+            affected = {key: value for key, value in self.values.items() if value.name == entry.old}
+            after = tuple((key, _renamed(value, entry.name, merged)) for key, value in affected.items())
+            names = [entry.name if name == entry.old else name for name in classes if not merged or name != entry.old]
+            return _Step(tuple(affected.items()), after, classes, tuple(names), (entry.old, entry.name))
         return None
 
     def _forward(self, step: _Step) -> None:

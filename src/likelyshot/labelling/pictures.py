@@ -23,7 +23,7 @@ class Pictures:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str, int, int], bytes] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str, int, int], bytes] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -42,9 +42,9 @@ class Pictures:
             raise ImageError("unreadable file", getattr(error, "strerror", None) or "", path.name) from None
         key = (str(path), size, facts.st_mtime_ns, facts.st_size)
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                return self._cache[key]
         side = SIDES[size]
         image = read_image(path, path.name, side=side // 2)
         image.thumbnail((side, side))
@@ -52,9 +52,9 @@ class Pictures:
         image.save(packed, "JPEG", quality=QUALITY)
         data = packed.getvalue()
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = data
+            if key not in self._cache:
+                self._cache[key] = data
                 self._bytes += len(data)
             while self._bytes > KEPT:
-                self._bytes -= len(self._kept.popitem(last=False)[1])
+                self._bytes -= len(self._cache.popitem(last=False)[1])
         return data

@@ -117,7 +117,7 @@ def learn_in_parts(
     labelled = np.array([number for number in known.numbers if number >= 0], dtype=np.intp)
     asked = np.concatenate([open_items, labelled])
     blocks = Blocks(model, vectors, asked)
-    expectation = expectation_from(blocks.held, model.labels, model.classes)
+    expectation = expectation_from(blocks.held_out, model.labels, model.classes)
     done: list[Answers] = []
     enough = False
     for place, block in enumerate(blocks.rows):
@@ -129,10 +129,10 @@ def learn_in_parts(
             continue
         enough = True
         order = np.concatenate(blocks.rows[: place + 1])
-        kept = np.flatnonzero(order < len(open_items))  # the others are labelled
-        kept = kept[np.argsort(order[kept])]
-        numbers = open_items[order[kept]]
-        answers = part(joined(done, model.classes), kept)
+        open_rows = np.flatnonzero(order < len(open_items))  # the others are labelled
+        open_rows = open_rows[np.argsort(order[open_rows])]
+        numbers = open_items[order[open_rows]]
+        answers = part(joined(done, model.classes), open_rows)
         for row, number in enumerate(numbers.tolist()):
             if known.refused.get(number) in model.classes:
                 _refuse(answers.probabilities[row], model.classes.index(known.refused[number]))
@@ -181,10 +181,10 @@ class Blocks:
         chance = np.random.default_rng(model.seed)
         some = asked if len(asked) <= SAMPLE else np.sort(chance.choice(asked, SAMPLE, replace=False))
         sample = model.sample(vectors[some]) if len(some) else None
-        self.held = model.held_out(self.name, sample)  # scores of the labelled examples that were held out
+        self.held_out = model.held_out(self.name, sample)  # scores of the labelled examples that were held out
         if self.name not in model.temperatures:
-            model = replace(model, temperatures={**model.temperatures, self.name: page_temperature(self.held)})
-        self._model, self._judge = model, model.judge(self.name, sample, self.held)
+            model = replace(model, temperatures={**model.temperatures, self.name: page_temperature(self.held_out)})
+        self._model, self._judge = model, model.judge(self.name, sample, self.held_out)
         alone = not is_transductive(model.bound(self.name)) or passes(model.bound(self.name)) > 0
         count = 1 if alone else max(1, math.ceil(len(asked) / BLOCK))
         order = np.random.default_rng(model.seed).permutation(len(asked)) if count > 1 else np.arange(len(asked))
@@ -198,7 +198,7 @@ class Blocks:
         return joined([self._judge.answers(x, scores, [""] * len(x)) for x, scores in pieces], self._model.classes)
 
 
-def page_temperature(held: HeldOut) -> float:
+def page_temperature(result: HeldOut) -> float:
     """Give the temperature for a pile whose labelled items were chosen because they are hard.
 
     Held out, they are wrong far more often than the rest of the pile, and a temperature that is fitted to them makes
@@ -206,10 +206,10 @@ def page_temperature(held: HeldOut) -> float:
     temperature is at most that of a method without held-out examples.
 
     Args:
-        held: The labelled examples that were held out.
+        result: The labelled examples that were held out.
     """
-    usual, fitted = held.factor * held.gap, held.temperature()
-    if not len(held.labels):  # one label per class
+    usual, fitted = result.factor * result.gap, result.temperature()
+    if not len(result.labels):  # one label per class
         return fitted
     return SHARPER * (min(fitted, usual) if 0 < usual < float("inf") else fitted)
 
@@ -294,12 +294,12 @@ def few(labels: Sequence[str], seed: int = 0, most: int = MOST_EXAMPLES) -> list
     return sorted(row for places in rows.values() for row in places[:each])
 
 
-def joined(found: Sequence[Answers], classes: tuple[str, ...]) -> Answers:
+def joined(parts: Sequence[Answers], classes: tuple[str, ...]) -> Answers:
     """Put answers one after the other."""
-    if not found:
+    if not parts:
         return Answers([], classes, np.empty((0, len(classes))), np.empty(0, bool), np.empty(0))
-    probabilities = np.concatenate([each.probabilities for each in found]).astype(np.float64)
-    reject, novelty = (np.concatenate([getattr(each, key) for each in found]) for key in ("reject", "novelty"))
+    probabilities = np.concatenate([each.probabilities for each in parts]).astype(np.float64)
+    reject, novelty = (np.concatenate([getattr(each, key) for each in parts]) for key in ("reject", "novelty"))
     return Answers([""] * len(probabilities), classes, probabilities, reject, novelty)
 
 

@@ -71,8 +71,8 @@ def varied(vectors: NDArray[Any], count: int, *, known: NDArray[Any] | None = No
     rows = unit(rows - centre)
     if len(rows) > 2 * count:
         near = np.sort(rows @ rows.T, axis=1)[:, -NEIGHBOURS - 1 : -1].mean(1)
-        kept = near >= np.quantile(near, UNTYPICAL)
-        places, rows = places[kept], rows[kept]
+        typical = near >= np.quantile(near, UNTYPICAL)
+        places, rows = places[typical], rows[typical]
     if known is None or not len(known):
         chosen = [int((rows @ rows.mean(0)).argmax())]
         distance = 1 - rows @ rows[chosen[0]]
@@ -119,14 +119,14 @@ def teach_most(
         weights[POOL:] = (len(pool) - POOL) / POOL
         pool = np.concatenate([pool[:POOL], np.random.default_rng(0).choice(pool[POOL:], POOL, replace=False)])
     weights *= (1 - answers.probability[pool]).astype(np.float32)
-    own = unit(vectors[rows[pool]])
-    centre = own.mean(0)
-    own = unit(own - centre)
-    alike = np.maximum(own @ own.T, 0.0)
+    points = unit(vectors[rows[pool]])
+    centre = points.mean(0)
+    points = unit(points - centre)
+    alike = np.maximum(points @ points.T, 0.0)
     covered = np.zeros(len(pool), dtype=np.float32)
     if known is not None and len(known):
         some = known if len(known) <= SAMPLE else np.random.default_rng(0).choice(known, SAMPLE, replace=False)
-        covered = np.maximum(own @ unit(unit(some) - centre).T, 0.0).max(1)
+        covered = np.maximum(points @ unit(unit(some) - centre).T, 0.0).max(1)
     chosen: list[int] = []
     for _ in range(count):
         gain = np.maximum(alike - covered, 0.0) @ weights
@@ -160,7 +160,7 @@ def groups(
     """
     best, probability = answers.best, answers.probability
     likely = (probability >= GROUP_FROM) & ~np.asarray(answers.reject, dtype=bool)
-    found = []
+    ranked = []
     for place in range(len(answers.classes)):
         rows = np.flatnonzero((best == place) & likely)
         rows = rows[np.argsort(-probability[rows], kind="stable")][:size]
@@ -170,8 +170,8 @@ def groups(
             continue
         clicks = 1 + float(wrong[len(rows) - 1])
         if 1 - 1 / clicks >= least:
-            found.append((len(rows) / (clicks * np.sqrt(1 + examples[place])), Group(place, rows.tolist())))
-    return [group for _, group in sorted(found, key=lambda pair: -pair[0])[:count]]
+            ranked.append((len(rows) / (clicks * np.sqrt(1 + examples[place])), Group(place, rows.tolist())))
+    return [group for _, group in sorted(ranked, key=lambda pair: -pair[0])[:count]]
 
 
 def most_common_pair(answers: Answers, items: Sequence[int]) -> list[int]:

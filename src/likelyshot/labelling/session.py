@@ -210,25 +210,25 @@ def _outside(rows: Rows, things: Things, labels: Labels) -> tuple[NDArray[np.flo
     if vectors.shape[1] != things.vectors.shape[1]:
         got = f"{things.vectors.shape[1]} numbers, and the labelled examples {vectors.shape[1]}"
         raise InputError(f"expected vectors of one encoder, but those of the pile have {got}: use one encoder for both")
-    given = [str(item.label).strip() for item in rows.items]
+    names = [str(item.label).strip() for item in rows.items]
     by_name = {item.name: row for row, item in enumerate(rows.items)}
     number_of = {item.name: number for number, item in enumerate(things.items)}
     inside = {by_name[one]: number_of[other] for one, other in repeated(rows, things.rows)}
-    now = {name: labels.current_name(name) for name in dict.fromkeys(given)}  # renamed on the page, before a restart
+    now = {name: labels.current_name(name) for name in dict.fromkeys(names)}  # renamed on the page, before a restart
     for name in now.values():
         labels.add_class(f"class of support {labels.version} {name}"[:200], name)
-    keys = {things.keys[number]: now[given[row]] for row, number in inside.items()}
+    keys = {things.keys[number]: now[names[row]] for row, number in inside.items()}
     changes = [Change(key, "label", name) for key, name in keys.items() if key not in labels.values]
     labels.set(f"support {labels.version}", changes)
-    left = [row for row in range(len(given)) if row not in inside]
-    return vectors[left], [given[row] for row in left]
+    left = [row for row in range(len(names)) if row not in inside]
+    return vectors[left], [names[row] for row in left]
 
 
 def _output(source: Path, output: str | Path | None) -> Path:
     """Choose the table of labels, and refuse a place that cannot be written."""
     if output is None:
-        here = Path.cwd()
-        below = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(here))
+        current = Path.cwd()
+        below = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(current))
         output = "labels.csv" if below else folder_of(source) / "labels.csv"
     path = Path(output)
     if path.suffix.lower() != ".csv" or path.is_dir():

@@ -41,11 +41,11 @@ def bd_cspn(
     shift = support.mean(-2, keepdim=True) - query.mean(-2, keepdim=True)  # (..., 1, d)
     # Shifted queries would be one more array as large as the queries: all that follows is from products with these.
     directions = torch.cat([l2_normalise(prototypes), shift], dim=-2)  # (..., k+1, d)
-    products, own = directions @ query.transpose(-1, -2), directions @ shift.transpose(-1, -2)
+    products, shift_products = directions @ query.transpose(-1, -2), directions @ shift.transpose(-1, -2)
     squares = torch.linalg.vector_norm(query, dim=-1).square().unsqueeze(-2)  # ||f_q||^2, (..., 1, q)
-    shifted = squares + 2 * products[..., -1:, :] + own[..., -1:, :]  # ||f_q + shift||^2
+    shifted = squares + 2 * products[..., -1:, :] + shift_products[..., -1:, :]  # ||f_q + shift||^2
     inverse = torch.where(shifted > 100 * torch.finfo(query.dtype).eps, shifted.rsqrt(), 0)
-    similarity = torch.cat([cosines(prototypes, support), (products + own)[..., :-1, :] * inverse], dim=-1)
+    similarity = torch.cat([cosines(prototypes, support), (products + shift_products)[..., :-1, :] * inverse], dim=-1)
     best = similarity.amax(-2, keepdim=True) - 64 * torch.finfo(query.dtype).eps  # up to rounding
     member = (similarity >= best).to(query.dtype)  # of every class that ties for the best
     weights = member * (tau * similarity).softmax(-2)  # (..., k, s+q)

@@ -58,8 +58,8 @@ def variants() -> dict[str, tuple[str, Variant]]:
 
 def titles() -> dict[str, str]:
     """Give what tables call every method and variant."""
-    own = {name: facts_of(method).title for name, method in METHODS.items()}
-    return own | {row: variant.title for row, (_, variant) in variants().items()}
+    result = {name: facts_of(method).title for name, method in METHODS.items()}
+    return result | {row: variant.title for row, (_, variant) in variants().items()}
 
 
 def parameters_of(method: Callable[..., Any]) -> dict[str, Any]:

@@ -122,12 +122,12 @@ def check_calibration(calibration: Any) -> None:
 
 def _tails(columns: Tensor, gaussian: Gaussian) -> tuple[Tensor, Tensor]:
     """Log F and log(1 - F) of the Gaussian over its independent columns."""
-    kept = list(gaussian.independent)
-    mean = torch.tensor(gaussian.mean, dtype=columns.dtype)[kept]  # on the host, which asks the matrix for its values
-    covariance = torch.tensor(gaussian.covariance, dtype=columns.dtype)[kept][:, kept]
+    used = list(gaussian.independent)
+    mean = torch.tensor(gaussian.mean, dtype=columns.dtype)[used]  # on the host, which asks the matrix for its values
+    covariance = torch.tensor(gaussian.covariance, dtype=columns.dtype)[used][:, used]
     deviation = covariance.diagonal().sqrt()
     correlation = covariance / (deviation.unsqueeze(-1) * deviation)
-    return normal_log_cdf((columns[..., kept] - mean.to(columns)) / deviation.to(columns), correlation)
+    return normal_log_cdf((columns[..., used] - mean.to(columns)) / deviation.to(columns), correlation)
 
 
 def _youden(log_tp: Tensor, log_fn: Tensor, log_tn: Tensor, log_fp: Tensor) -> Tensor:

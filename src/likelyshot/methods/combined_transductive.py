@@ -97,10 +97,10 @@ def _unit_blocks(base_within: Tensor, version: int, dims: tuple[int, ...], weigh
     """
     edges = itertools.accumulate(dims, initial=0)
     blocks = [base_within[start:end, start:end].double() for start, end in itertools.pairwise(edges)]
-    kept = [
+    scaled = [
         block / block.diagonal().sum().clamp_min(1e-30)
         for block, weight in zip(blocks, weights, strict=True)
         if weight > 0
     ]
-    blocks_of_one: Tensor = torch.block_diag(*kept)  # type: ignore[no-untyped-call]
+    blocks_of_one: Tensor = torch.block_diag(*scaled)  # type: ignore[no-untyped-call]
     return blocks_of_one

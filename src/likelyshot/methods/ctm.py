@@ -41,9 +41,9 @@ def ctm(
     member = one_hot(labels, n_ways, support.dtype)
     count = member.sum(-2).unsqueeze(-1)  # (..., k, 1)
     share = (member / member.sum(-2, keepdim=True).clamp_min(1)).mT  # (..., k, s)
-    said = relu(cells @ w["concentrate"].mT + w["concentrate_bias"]).flatten(-2)  # (..., s, n m)
-    told = share @ said
-    classes = told.reshape(*told.shape[:-1], cells.shape[-2], -1)  # (..., k, n, m)
+    concentrated = relu(cells @ w["concentrate"].mT + w["concentrate_bias"]).flatten(-2)  # (..., s, n m)
+    class_cells = share @ concentrated
+    classes = class_cells.reshape(*class_cells.shape[:-1], cells.shape[-2], -1)  # (..., k, n, m)
     both = torch.cat([classes.mean(-3), classes.amax(-3)], -1)  # (..., n, 2 m)
     mask = (both @ w["project"].mT + w["project_bias"]).softmax(-1) * w["project"].shape[0]
     reshaped, query_cells = (

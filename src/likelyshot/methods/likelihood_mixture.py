@@ -96,10 +96,10 @@ def likelihood_mixture(
     """
     check_count("iterations", iterations, "7 are enough, 0 are for single queries")
     check_non_negative("likelihood_mixture", support, query)
-    given = {"base_within": base_within, "marginals": marginals, "iterations": iterations, "normalise": normalise}
+    options = {"base_within": base_within, "marginals": marginals, "iterations": iterations, "normalise": normalise}
     if iterations == 0:
-        return fit_mixture(support, labels, query, n_ways=n_ways, **given)[1]  # type: ignore[arg-type]
-    return _fit(support, labels, query, n_ways=n_ways, constants=Constants(), **given).z.mT  # type: ignore[arg-type]
+        return fit_mixture(support, labels, query, n_ways=n_ways, **options)[1]  # type: ignore[arg-type]
+    return _fit(support, labels, query, n_ways=n_ways, constants=Constants(), **options).z.mT  # type: ignore[arg-type]
 
 
 class Views(NamedTuple):
@@ -179,8 +179,8 @@ class Classes(NamedTuple):
     def distances_to(centres: Tensor, shadows: Tensor, views: Views) -> Tensor:
         """Compute d of samples to centres: (..., k, n)."""
         products = centres @ views.y.mT - shadows @ views.shadow.mT
-        own = centres.square().sum(-1) - shadows.square().sum(-1)
-        return (own.unsqueeze(-1) + views.square.mT).sub_(products, alpha=2).clamp_min_(0)
+        norms = centres.square().sum(-1) - shadows.square().sum(-1)
+        return (norms.unsqueeze(-1) + views.square.mT).sub_(products, alpha=2).clamp_min_(0)
 
     def joined(self, e: Tensor, d: Tensor, directions: Tensor, exponential: Tensor) -> Tensor:
         """Join the likelihoods of every class: l, (..., k, n)."""
@@ -488,8 +488,8 @@ def _exponential_weight(
     rates = torch.maximum(labelled / shown, floor).reciprocal()
     others = (known.mT @ labelled - x) / (known.mT @ shown - 1).clamp_min(LEAST_MEAN)  # (..., s, d) the own mean
     own_rates = torch.maximum(others, floor).reciprocal()
-    own = (own_rates.log() - own_rates * x).sum(-1).unsqueeze(-2)
-    e = _centre(torch.where(known > 0, own, rates.log().sum(-1, keepdim=True) - rates @ x.mT)) * counted
+    own_density = (own_rates.log() - own_rates * x).sum(-1).unsqueeze(-2)
+    e = _centre(torch.where(known > 0, own_density, rates.log().sum(-1, keepdim=True) - rates @ x.mT)) * counted
     e = e * _ratio(_spread(g), _spread(e))
     weights = torch.tensor(WEIGHTS, dtype=x.dtype, device=x.device)
     joint = torch.lerp(g.unsqueeze(-3), e.unsqueeze(-3), weights.view(-1, 1, 1))  # (..., weights, k, s)

@@ -56,33 +56,33 @@ def logistic(
     labels = labels.expand(*leading, shots).reshape(math.prod(leading), shots)
     x = support_coordinates(support, query)  # (t, s + q, s)
     targets = one_hot(labels, n_ways, torch.float64)
-    held = _folds(support, labels, n_ways)  # (t, s), -1 where an example is never held out
-    several = shots > n_ways or bool((held >= 0).any())  # more examples than classes: some class has two
+    folds = _folds(support, labels, n_ways)  # (t, s), -1 where an example is never held out
+    several = shots > n_ways or bool((folds >= 0).any())  # more examples than classes: some class has two
     strengths = (c,) if c else STRENGTHS if several else (FALLBACK,)
     unknown = targets.new_zeros(len(x), query.shape[-2], n_ways)
     choices = [logistic_logits(x, torch.cat([targets, unknown], -2), 1 / value)[:, shots:] for value in strengths]
     if len(choices) == 1:
         logits = choices[0]
     else:
-        losses = torch.stack([_held_out_loss(x[:, :shots], targets, held, 1 / value) for value in strengths])
-        best = torch.where((held >= 0).any(-1), losses.argmin(0), strengths.index(FALLBACK))  # (t,)
+        losses = torch.stack([_held_out_loss(x[:, :shots], targets, folds, 1 / value) for value in strengths])
+        best = torch.where((folds >= 0).any(-1), losses.argmin(0), strengths.index(FALLBACK))  # (t,)
         logits = torch.stack(choices)[best, torch.arange(len(x), device=x.device)]
     return logits.view(*leading, query.shape[-2], n_ways).to(dtype)
 
 
 def _folds(support: Tensor, labels: Tensor, n_ways: int) -> Tensor:
     """Deal the examples of a class to folds, whatever their order, a single one to -1: (t, s, d), (t, s) -> (t, s)."""
-    own = cosines(support, class_means(support, labels, n_ways)).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    similarity = cosines(support, class_means(support, labels, n_ways)).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
     same = labels.unsqueeze(-1) == labels.unsqueeze(-2)  # (t, s, s)
-    before = (same & (own.unsqueeze(-2) > own.unsqueeze(-1))).sum(-1)
+    before = (same & (similarity.unsqueeze(-2) > similarity.unsqueeze(-1))).sum(-1)
     return torch.where(same.sum(-1) > 1, before % FOLDS, -1)
 
 
-def _held_out_loss(x: Tensor, targets: Tensor, held: Tensor, penalty: float) -> Tensor:
+def _held_out_loss(x: Tensor, targets: Tensor, folds: Tensor, penalty: float) -> Tensor:
     """Sum the cross entropy of all examples, each by a fit without its fold: (t, s, m), (t, s, k), (t, s) -> (t,)."""
     loss = x.new_zeros(len(x))
     for fold in range(FOLDS):
-        out = (held == fold).unsqueeze(-1)
+        out = (folds == fold).unsqueeze(-1)
         if not machine.on_accelerator(x) and not bool(out.any()):
             continue
         logits = logistic_logits(x, targets * ~out, penalty)

@@ -121,11 +121,11 @@ def _principal(samples: Tensor, dim: int) -> Tensor:
 
 def _propagate(z: Tensor, count: Tensor, gamma: float) -> Tensor:
     """Solve (Y'Y + gamma L) A = Y'Y for the labels of the prototypes: (..., k, q), (..., k) -> (..., k, k)."""
-    own = torch.diag_embed(count)  # Y'Y
-    graph = own + z @ z.transpose(-1, -2)  # W, over support and queries
+    counts = torch.diag_embed(count)  # Y'Y
+    graph = counts + z @ z.transpose(-1, -2)  # W, over support and queries
     degrees = (count + z.sum(-1)).unsqueeze(-1)
     eye = torch.eye(z.shape[-2], dtype=z.dtype, device=z.device)
     laplacian = eye - graph / degrees.clamp_min(torch.finfo(z.dtype).tiny)
-    given = own + OWN * eye
-    spread: Tensor = torch.linalg.solve_ex(given + gamma * laplacian, given).result
+    anchored = counts + OWN * eye
+    spread: Tensor = torch.linalg.solve_ex(anchored + gamma * laplacian, anchored).result
     return spread

@@ -57,10 +57,10 @@ def write_folder(
     folder = output_folder(folder)
     parts = 1 if part is None else part.count
     _claim(folder, _Manifest(identity, count, parts))
-    mine = range(count) if part is None else part.of(count)
-    there = [number for number in mine if _file(folder, number, count).is_file()]
-    missing = [number for number in mine if number not in set(there)]
-    for number in there:
+    own_numbers = range(count) if part is None else part.of(count)
+    earlier = [number for number in own_numbers if _file(folder, number, count).is_file()]
+    missing = [number for number in own_numbers if number not in set(earlier)]
+    for number in earlier:
         if tally is not None:
             table = _read(_file(folder, number, count), ["predicted", "reject"])
             tally.add(table["predicted"].to_pylist(), table["reject"].to_pylist())
@@ -71,7 +71,7 @@ def write_folder(
         for number, group in itertools.groupby(stream, key=lambda pair: pair[0] // together):
             pieces = (piece for _, piece in group)
             write_answers(_file(folder, number, count), pieces, all_probabilities=all_probabilities)
-    return len(missing), len(there)
+    return len(missing), len(earlier)
 
 
 def merge_answers(folder: str | Path, output: str | Path) -> int:
@@ -113,21 +113,21 @@ def _check_whole(folder: Path, files: Sequence[Path]) -> None:
         )
 
 
-def _claim(folder: Path, mine: _Manifest) -> None:
+def _claim(folder: Path, manifest: _Manifest) -> None:
     """Say whose answers a folder holds, unless they are those of others."""
     path = folder / MANIFEST
     if path.exists():
         before = _manifest(folder)
-        if before.identity != mine.identity or before.files != mine.files:
+        if before.identity != manifest.identity or before.files != manifest.files:
             raise InputError(
                 f"expected an empty folder, or one with answers about the same pile by the same model, but {folder} "
                 "has others: choose another folder, or remove it"
             )
-        if before.parts == mine.parts:
+        if before.parts == manifest.parts:
             return
     elif any(file.suffix == ".parquet" for file in folder.iterdir()):
         raise InputError(f"expected an empty folder, but {folder} has other Parquet files: choose another folder")
-    write_document(path, msgspec.to_builtins(mine))
+    write_document(path, msgspec.to_builtins(manifest))
 
 
 def _manifest(folder: Path) -> _Manifest:

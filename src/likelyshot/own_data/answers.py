@@ -206,20 +206,20 @@ class Tally:
     >>> answers = Answers(["a", "b"], ["cat", "dog"], np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([0, 1]), np.zeros(2))
     >>> tally = Tally(answers.classes)
     >>> passed = list(tally.through([answers]))
-    >>> tally.answers, tally.rejected, tally.predicted, tally.kept
+    >>> tally.answers, tally.rejected, tally.predicted, tally.accepted
     (2, 1, {'cat': 1, 'dog': 1}, {'cat': 1, 'dog': 0})
     """
 
     def __init__(self, classes: Sequence[str]) -> None:
         self._classes = classes
-        self._all, self._kept = np.zeros(len(classes), int), np.zeros(len(classes), int)
+        self._all, self._accepted = np.zeros(len(classes), int), np.zeros(len(classes), int)
 
     def through(self, pieces: Iterable[Answers]) -> Iterator[Answers]:
         """Give the pieces as they come, and count them."""
         for piece in pieces:
-            kept = piece.best[~np.asarray(piece.reject, dtype=bool)]
+            accepted = piece.best[~np.asarray(piece.reject, dtype=bool)]
             self._all += np.bincount(piece.best, minlength=len(self._all))
-            self._kept += np.bincount(kept, minlength=len(self._kept))
+            self._accepted += np.bincount(accepted, minlength=len(self._accepted))
             yield piece
 
     def add(self, predicted: Sequence[str], reject: Sequence[bool]) -> None:
@@ -227,7 +227,7 @@ class Tally:
         places = {encodable(name): place for place, name in enumerate(self._classes)}
         for (name, rejected), count in Counter(zip(predicted, reject, strict=True)).items():
             self._all[places[name]] += count
-            self._kept[places[name]] += 0 if rejected else count
+            self._accepted[places[name]] += 0 if rejected else count
 
     @property
     def answers(self) -> int:
@@ -237,7 +237,7 @@ class Tally:
     @property
     def rejected(self) -> int:
         """How many items belong to none of the classes."""
-        return int(self._all.sum() - self._kept.sum())
+        return int(self._all.sum() - self._accepted.sum())
 
     @property
     def predicted(self) -> dict[str, int]:
@@ -245,9 +245,9 @@ class Tally:
         return dict(zip(self._classes, self._all.tolist(), strict=True))
 
     @property
-    def kept(self) -> dict[str, int]:
+    def accepted(self) -> dict[str, int]:
         """How many items each class has without the rejected."""
-        return dict(zip(self._classes, self._kept.tolist(), strict=True))
+        return dict(zip(self._classes, self._accepted.tolist(), strict=True))
 
 
 class Judged(NamedTuple):

@@ -94,8 +94,8 @@ def draw_demo(folder: str | Path, seed: int = 0) -> Demo:
     write_whole(folder / NOTE, TEXT.encode())
     for path, name in wanted.items():
         if not path.exists():
-            own = Random(f"{seed} {path.relative_to(folder).as_posix()}")
-            write_whole(output_folder(path.parent) / path.name, draw((DRAWINGS | OTHERS)[name][0], own))
+            chance = Random(f"{seed} {path.relative_to(folder).as_posix()}")
+            write_whole(output_folder(path.parent) / path.name, draw((DRAWINGS | OTHERS)[name][0], chance))
     lines = io.StringIO()
     csv.writer(lines).writerows([("path", "label"), *((f"pile/{name}", shown) for name, shown in truth.items())])
     write_whole(folder / "truth.csv", lines.getvalue().encode())

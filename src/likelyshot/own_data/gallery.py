@@ -165,8 +165,8 @@ def label_command(command: str) -> str:
     'likelyshot label PILE --support LABELLED'
     """
     words = _words(command)
-    given = {word: value for word, value in pairwise(words) if word in (*SUPPORT, "--query", "-q")}
-    support, query = (given.get(long, given.get(short)) for long, short in (SUPPORT, ("--query", "-q")))
+    options = {word: value for word, value in pairwise(words) if word in (*SUPPORT, "--query", "-q")}
+    support, query = (options.get(long, options.get(short)) for long, short in (SUPPORT, ("--query", "-q")))
     if query is None:
         return "likelyshot label PILE --support LABELLED"
     return shlex.join(["likelyshot", "label", query, *(["--support", support] if support else [])])

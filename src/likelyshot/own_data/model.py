@@ -198,8 +198,8 @@ class Model:
         """Of the combined metric, by leave-one-out on the labelled examples."""
         from likelyshot.estimators import CombinedClassifier
 
-        given = {key: self.params_for("combined")[key] for key in STATISTICS["calibration"].params}
-        return CombinedClassifier(**given).fit(self.examples.numpy(), self.labels.numpy()).calibration_
+        params = {key: self.params_for("combined")[key] for key in STATISTICS["calibration"].params}
+        return CombinedClassifier(**params).fit(self.examples.numpy(), self.labels.numpy()).calibration_
 
     def scores(
         self, vectors: Vectors, *, usable: NDArray[np.bool_] | None = None, progress: Progress | None = None
@@ -240,17 +240,17 @@ class Model:
         """Score the labelled examples by a method that is given only the others; see `held_out`."""
         return held_out(self.bound(name), self.examples, self.labels, len(self.classes), query=pile, seed=self.seed)
 
-    def judge(self, name: str, pile: Tensor | None = None, held: HeldOut | None = None) -> Judge:
+    def judge(self, name: str, pile: Tensor | None = None, held_out: HeldOut | None = None) -> Judge:
         """Prepare to judge the scores of a method.
 
         Args:
             name: The method.
             pile: What `sample` drew. Without it, every item is judged on its own.
-            held: What `held_out` returned for the same method and pile, if that is known already.
+            held_out: What `Model.held_out` returned for the same method and pile, if that is known already.
         """
         temperature = self.temperatures.get(name)
         if temperature is None:
-            temperature = (held or self.held_out(name, pile)).temperature()
+            temperature = (held_out or self.held_out(name, pile)).temperature()
         normalise = bool(self.params_for(self.methods[0]).get("normalise", True))
         novelty = learn_novelty(self.examples, self.labels, len(self.classes), pile=pile, normalise=normalise)
         threshold = novelty.threshold(self.reject, None if pile is None else novelty.score(pile))

@@ -65,10 +65,10 @@ def embed_part(
         stored = model.save(Path(elsewhere) / MODEL).read_bytes()
     problems = [(problem.name, problem.kind, problem.detail) for problem in pile.problems]
 
-    def more(span: slice, kept: NDArray[np.int64]) -> dict[str, Tensor]:
+    def more(span: slice, positions: NDArray[np.int64]) -> dict[str, Tensor]:
         names, texts = names_and_texts(pile.items, span)
-        packed = PackedNames.of(names[row] for row in kept.tolist()).packed
-        cells = [texts[row].encode("utf-8", "surrogatepass") for row in kept.tolist()] if texts else []
+        packed = PackedNames.of(names[row] for row in positions.tolist()).packed
+        cells = [texts[row].encode("utf-8", "surrogatepass") for row in positions.tolist()] if texts else []
         return {
             "names": torch.from_numpy(packed.copy()),
             "texts": torch.from_numpy(np.frombuffer(b"".join(cells), np.uint8).copy()),

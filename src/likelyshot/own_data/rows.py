@@ -110,7 +110,7 @@ def gather(
             embed_blocks(items, encoder, keep, encoder=encoder.name, identity=identity, progress=progress)
             embedded = read_blocks(keep).embedded()
         vectors, digests = embedded.vectors, embedded.digests
-        items = items if len(embedded.kept) == len(items) else Chosen(items, embedded.kept)
+        items = items if len(embedded.positions) == len(items) else Chosen(items, embedded.positions)
         problems += embedded.problems
     checked = scan(vectors, progress=begin(stage, f"reading {what}", len(vectors)))
     for rows, kind, detail in (

@@ -46,7 +46,7 @@ def passes(method: Method) -> int:
     return int(parameters_of(method)["iterations"]) if _in_passes(method) else 0
 
 
-class Given(TypedDict, total=False):
+class ScoringSettings(TypedDict, total=False):
     """The keyword arguments of `learnt`, which `scores_of` takes too."""
 
     n_ways: Required[int]
@@ -56,7 +56,9 @@ class Given(TypedDict, total=False):
     progress: Progress | None
 
 
-def scores_of(method: Method, support: Tensor, labels: Tensor, vectors: Vectors, **given: Unpack[Given]) -> Pieces:
+def scores_of(
+    method: Method, support: Tensor, labels: Tensor, vectors: Vectors, **settings: Unpack[ScoringSettings]
+) -> Pieces:
     """Return a function that goes through the usable rows of a pile with their scores, block by block, in order.
 
     What depends on the pile as a whole is computed here, once. Inductive methods and `mll_transductive` hold only a
@@ -73,11 +75,11 @@ def scores_of(method: Method, support: Tensor, labels: Tensor, vectors: Vectors,
     >>> scores.argmax(-1)
     tensor([0, 1])
     """
-    score = learnt(method, support, labels, vectors, **given)
-    usable, rectified = given.get("usable"), given.get("rectified", False)
+    score = learnt(method, support, labels, vectors, **settings)
+    usable, rectified = settings.get("usable"), settings.get("rectified", False)
     if score is None:
         chosen = vectors[:] if usable is None else vectors[usable]
-        return _at_once(method, support, labels, chosen, given["n_ways"], rectified)
+        return _at_once(method, support, labels, chosen, settings["n_ways"], rectified)
     return lambda: map_rows(_scored, (score, rectified), vectors, usable)
 
 
@@ -112,8 +114,8 @@ def learnt(
         prototypes = transductive_prototypes(
             support, labels, vectors, n_ways=n_ways, usable=usable, rectified=rectified, progress=progress, **params
         )
-        given = {key: params[key] for key in ("lambda_max", "normalise")}
-        return functools.partial(prototype_scores, prototypes=prototypes, **given)
+        kind = {key: params[key] for key in ("lambda_max", "normalise")}
+        return functools.partial(prototype_scores, prototypes=prototypes, **kind)
     if function_of(method) is likelihood_mixture and _count(vectors, usable) > FITTED:
         return _fitted(method, support, labels, vectors, n_ways, usable, rectified, seed).scores
     return None if is_transductive(method) else functools.partial(method, support, labels, n_ways=n_ways)
@@ -215,9 +217,9 @@ def _fitted(
     rows = np.arange(len(vectors)) if usable is None else np.flatnonzero(usable)
     rows = np.sort(np.random.default_rng(seed).choice(rows, FITTED, replace=False))
     sample = as_tensor(vectors[rows], rectified)
-    given = method.keywords if isinstance(method, functools.partial) else {}
+    params = method.keywords if isinstance(method, functools.partial) else {}
     with torch.no_grad():
-        return fit_mixture(support, labels, sample, n_ways=n_ways, **given)[0]
+        return fit_mixture(support, labels, sample, n_ways=n_ways, **params)[0]
 
 
 def _at_once(

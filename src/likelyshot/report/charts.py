@@ -138,10 +138,10 @@ def side_by_side(marks: Sequence[Intervals]) -> list[list[float]]:
     """
     places: list[list[float]] = [[] for _ in marks]
     for at in range(len(marks[0].labels)):
-        here = [mark.values[at] is not None for mark in marks]
+        present = [mark.values[at] is not None for mark in marks]
         for number, place in enumerate(places):
-            before = sum(here[:number])
-            place.append(at + 0.22 * (before - (sum(here) - 1) / 2) if here[number] else float(at))
+            before = sum(present[:number])
+            place.append(at + 0.22 * (before - (sum(present) - 1) / 2) if present[number] else float(at))
     return places
 
 

@@ -203,8 +203,8 @@ def _bars(axes: Axes, bars: Sequence[Bars]) -> None:
     for number, mark in enumerate(bars):
         place = at + (number - (len(bars) - 1) / 2) * thick
         colours = [mark.colour] if isinstance(mark.colour, int) else mark.colour
-        drawn = axes.barh(place, mark.values, thick, color=[*map(_colour, colours)], label=_text(mark.name) or None)
-        axes.bar_label(drawn, [f"{value:.3g}" for value in mark.values], padding=3, fontsize=8)
+        container = axes.barh(place, mark.values, thick, color=[*map(_colour, colours)], label=_text(mark.name) or None)
+        axes.bar_label(container, [f"{value:.3g}" for value in mark.values], padding=3, fontsize=8)
     axes.set_yticks(at, [_text(label) for label in bars[0].labels])
     axes.invert_yaxis()
     axes.set_xlim(0, 1.18 * max(1e-9, *(value for mark in bars for value in mark.values)))

@@ -160,14 +160,14 @@ def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 def _imbalance(setting: Setting, colours: Mapping[str, int]) -> Chart:
-    rows, drawn = setting["rows"], drawn_rows(setting, colours)
+    rows, line_rows = setting["rows"], drawn_rows(setting, colours)
     lines = []
-    for row in drawn:
+    for row in line_rows:
         bins = [one for one in row["by_share"] if one is not None]
         x, y, half = ([100 * one[key] for one in bins] for key in ("share", "mean", "ci95"))
         lines.append(Line(row["name"], x, y, colours[row["name"]], half))
     panels = [Panel("share of the largest class, %", "accuracy, %", lines)]
-    if len(rows) > len(drawn):
+    if len(rows) > len(line_rows):
         longest = max(rows, key=lambda row: int(row["tasks"]))["by_share"]
         columns = [f"{100 * one['share']:.0f}" if one else "" for one in longest]
         table = [[100 * one["mean"] if one else None for one in row["by_share"]] for row in rows]
@@ -176,7 +176,7 @@ def _imbalance(setting: Setting, colours: Mapping[str, int]) -> Chart:
     caption = (
         "Accuracy by the share of a task's queries that belong to its largest class. The tasks are in groups of about "
         "equal size; the bands are 95 % intervals."
-        + (f" Lines: {len(drawn)} methods. Heat map: all of them." if len(panels) > 1 else "")
+        + (f" Lines: {len(line_rows)} methods. Heat map: all of them." if len(panels) > 1 else "")
     )
     return _chart(setting, "imbalance", "Accuracy against imbalance", caption, panels)
 

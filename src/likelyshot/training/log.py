@@ -18,8 +18,8 @@ class Log:
 
     def __init__(self, folder: Path, place: Place | None) -> None:
         self.path = folder / "log.jsonl"
-        kept = [] if place is None or not self.path.exists() else self.path.read_text().splitlines()
-        lines = [line for line in kept if (at := _place(line)) is not None and place is not None and at <= place]
+        earlier = [] if place is None or not self.path.exists() else self.path.read_text().splitlines()
+        lines = [line for line in earlier if (at := _place(line)) is not None and place is not None and at <= place]
         write_whole(self.path, "".join(f"{line}\n" for line in lines))
         self.board: Any = None
         if importlib.util.find_spec("tensorboard") is not None:

@@ -123,11 +123,11 @@ def train(
             if best is not None:
                 restore_module(stage.module.encoder, load_checkpoint(best).part("encoder"), str(best))
             best = folder / ("best.safetensors" if stage is stages[-1] else "pretrained.safetensors")
-            here = last if last is not None and last.facts["stage"] == stage.name else None
-            finished = last is not None and here is None and stage is not stages[-1]  # it is of the later stage
+            resumed = last if last is not None and last.facts["stage"] == stage.name else None
+            finished = last is not None and resumed is None and stage is not stages[-1]  # it is of the later stage
             if not finished:
                 say(stage.name)
-                trainer.train(stage, best, here)
+                trainer.train(stage, best, resumed)
             fabric.barrier()  # until the best one is written
             done[stage.name] = {key: load_checkpoint(best).facts[key] for key in ("epoch", "validation_accuracy")}
     summary: dict[str, Any] = {}

@@ -65,9 +65,9 @@ class DropBlock(nn.Module):
         inside = (h - size + 1, w - size + 1)  # where a square may begin
         seeds = torch.rand(n, c, *inside, device=x.device) < rate / size**2 * h * w / (inside[0] * inside[1])
         dropped = functional.max_pool2d(functional.pad(seeds.to(x.dtype), (size - 1,) * 4), size, stride=1)
-        kept = 1 - dropped
+        mask = 1 - dropped
         # in single precision: half precision cannot count a large batch
-        return x * kept * (kept.numel() / kept.sum(dtype=torch.float32).clamp_min(1)).to(x.dtype)
+        return x * mask * (mask.numel() / mask.sum(dtype=torch.float32).clamp_min(1)).to(x.dtype)
 
 
 def dropout(rate: float) -> nn.Module:

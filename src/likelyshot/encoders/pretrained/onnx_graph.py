@@ -83,13 +83,13 @@ def read_network(graph: bytes) -> EfficientNetLite0:
     """
     (body,) = (value for field, value in _fields(graph) if field == 7)
     arrays = [_array(value) for field, value in _fields(body) if field == 5]
-    given = iter([array for array in arrays if array.ndim])  # the others are the numbers of Clip and of the pixels
+    weights = iter([array for array in arrays if array.ndim])  # the others are the numbers of Clip and of the pixels
     network = EfficientNetLite0()
     inner = [conv for block in network.blocks for conv in block.convs]  # type: ignore[union-attr]
     with torch.no_grad():
         for conv in (network.stem, *inner, network.head):
-            conv.weight.copy_(torch.from_numpy(next(given)))
-            conv.bias.copy_(torch.from_numpy(next(given)))
+            conv.weight.copy_(torch.from_numpy(next(weights)))
+            conv.bias.copy_(torch.from_numpy(next(weights)))
     return network.eval().requires_grad_(False)
 
 

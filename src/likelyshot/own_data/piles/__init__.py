@@ -90,8 +90,8 @@ def _joined(piles: Sequence[Pile], paths: Sequence[str | Path]) -> Pile:
     items = [item for pile in piles for item in pile.items]
     last = {os.path.realpath(item.path): row for row, item in enumerate(items) if item.path is not None}
     whole = Pile(items, np.concatenate(vectors) if vectors else None, problems, kinds[0])
-    kept = [row for row, item in enumerate(items) if item.path is None or last[os.path.realpath(item.path)] == row]
-    return _only(whole, kept)
+    last_rows = [row for row, item in enumerate(items) if item.path is None or last[os.path.realpath(item.path)] == row]
+    return _only(whole, last_rows)
 
 
 def _only(pile: Pile, rows: Sequence[int]) -> Pile:
@@ -169,7 +169,7 @@ def _read_files(files: Sequence[Path], columns: Columns, root: str | Path | None
         places = {Path(os.path.realpath(place)) for place in (*(file.parent for file in files), root) if place}
         return from_shards(files, columns, sorted(places))
     listed = [list_archive(file) for file in files]
-    members = [member for found, _ in listed for member in found]
+    members = [member for names, _ in listed for member in names]
     return Pile(members, None, [problem for _, wrong in listed for problem in wrong], "image")
 
 
@@ -295,10 +295,10 @@ def _rows_of_others(
             raise InputError(
                 f"expected vectors in {name[:200]!r}, but got {pile.kind}s: correct the column {FILE_COLUMN}"
             )
-        kept = [(place, row) for place, row in cells if 0 <= row < len(pile.items)]
-        rows = pile.vectors[[row for _, row in kept]]
-        items.update({place: replace(pile.items[row], label=labels[place] or None) for place, row in kept})
-        vectors.update({place: rows[at] for at, (place, _) in enumerate(kept)})
+        inside = [(place, row) for place, row in cells if 0 <= row < len(pile.items)]
+        rows = pile.vectors[[row for _, row in inside]]
+        items.update({place: replace(pile.items[row], label=labels[place] or None) for place, row in inside})
+        vectors.update({place: rows[at] for at, (place, _) in enumerate(inside)})
         problems += pile.problems
     problems += [Problem(f"row {n}", NO_ROW) for place, n in enumerate(table.rows) if place not in items]
     places_kept = sorted(items)
