@@ -277,7 +277,7 @@ class FewShotClassifier(_MethodClassifier):
     def _metrics(self) -> Collection[str]:
         if not callable(self.method):
             return (self.method,)
-        return [name for name, ours in METHODS.items() if ours is function_of(self.method)]
+        return [name for name, method in METHODS.items() if method is function_of(self.method)]
 
 
 @dataclass(eq=False, repr=False)
@@ -482,9 +482,9 @@ class CombinedClassifier(_MethodClassifier):
         bound = float(rate_bound(x)) if self.lambda_max is None else self.lambda_max
         kind: dict[str, Any] = {"metrics": self.metrics, "lambda_max": bound, "normalise": False}
         columns = score_columns(x, y, x, n_ways=ways, **kind)  # (s, k, n)
-        rest = (shots * class_means(x, y, ways)[y] - x) / (shots - 1).clamp_min(1)  # (s, d), class without x
-        rest = rest.maximum(x.amin(0))  # true but for rounding, which must not make it negative
-        own_columns = score_columns(rest[:, None], y.new_zeros(1), x[:, None], n_ways=1, **kind)  # (s, 1, 1, n)
+        without_x = (shots * class_means(x, y, ways)[y] - x) / (shots - 1).clamp_min(1)  # (s, d), class without x
+        without_x = without_x.maximum(x.amin(0))  # true but for rounding, which must not make it negative
+        own_columns = score_columns(without_x[:, None], y.new_zeros(1), x[:, None], n_ways=1, **kind)  # (s, 1, 1, n)
         columns[torch.arange(len(y)), y] = own_columns[:, 0, 0]
         kind |= {"normalise": self.normalise, "shots": len(y) / ways, "dims": (x.shape[-1],) * n}
         return fit_calibration(columns[used], y[used], **kind)

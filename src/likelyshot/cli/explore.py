@@ -119,8 +119,8 @@ def explore(
     if "families" not in data:
         few = f"fewer than two classes with more than {shots} image{'s' if shots > 1 else ''} each"
         screen.print(f"The page has the map only, since there are {few}.", soft_wrap=True)
-    if lost := data["about"]["left_out"]:
-        screen.print(f"Left out: {lost}.", soft_wrap=True)
+    if left_out := data["about"]["left_out"]:
+        screen.print(f"Left out: {left_out}.", soft_wrap=True)
     screen.print(f"Open {page} in a browser.", soft_wrap=True)
     if charts:
         screen.print(f"Wrote {len(charts)} figures to {figures}.", soft_wrap=True)

@@ -87,9 +87,9 @@ def extract(
         if (this_part := part_of(part)) is not None:
             done, earlier = extract_part(data, output, this_part, **settings)
             before = f"; {earlier} were finished before" if earlier else ""
-            whole = shlex.join(["likelyshot", "merge", f"{output}.parts", "-o", str(output)])
+            command = shlex.join(["likelyshot", "merge", f"{output}.parts", "-o", str(output)])
             count = "1 block" if done == 1 else f"{done} blocks"
-            message = f"Finished {this_part}: {count} of images{before}. When all parts are finished: {whole}"
+            message = f"Finished {this_part}: {count} of images{before}. When all parts are finished: {command}"
             screen.print(message, soft_wrap=True)
             return
         result = run(data, output, **settings)

@@ -106,9 +106,9 @@ LinkOption = Annotated[
 def stages(start: Start) -> Stage:
     """Show every stage of the work as a bar."""
 
-    def stage(what: str, total: int) -> Callable[[int], None]:
+    def stage(title: str, total: int) -> Callable[[int], None]:
         advance, describe = start(total)
-        describe(what)
+        describe(title)
         return advance
 
     return stage
@@ -187,9 +187,9 @@ def embed_own_part(
 
     done, earlier = embed_part(fitted, pile, output, part, **settings)
     before = f"; {earlier} were finished before" if earlier else ""
-    whole = shlex.join(["likelyshot", "merge", str(output), "-o", f"{output}.csv"])
+    command = shlex.join(["likelyshot", "merge", str(output), "-o", f"{output}.csv"])
     count = "1 block" if done == 1 else f"{done} blocks"
-    message = f"Finished {part}: {count} of {pile.kind}s{before}. When all parts are: {whole}"
+    message = f"Finished {part}: {count} of {pile.kind}s{before}. When all parts are finished: {command}"
     screen.print(message, soft_wrap=True)
 
 
@@ -273,10 +273,10 @@ def _rejected(tally: Tally) -> str:
 def _class_counts(tally: Tally) -> str:
     """List the largest classes with their numbers of items, without those rejected."""
     order = sorted(tally.accepted.items(), key=lambda pair: -pair[1])
-    shown = ", ".join(f"{name} {count:,}" for name, count in order[:MOST_CLASSES])
+    classes = ", ".join(f"{name} {count:,}" for name, count in order[:MOST_CLASSES])
     rest = order[MOST_CLASSES:]
     others = f", {len(rest):,} other classes {sum(count for _, count in rest):,}" if rest else ""
-    return f"{shown}{others}" + (f", rejected {tally.rejected:,}" if tally.rejected else "")
+    return f"{classes}{others}" + (f", rejected {tally.rejected:,}" if tally.rejected else "")
 
 
 def _method_and_why(result: Classification) -> str:
@@ -318,24 +318,24 @@ def _next(result: Classification, extras: dict[str, str], support: Sequence[Path
         return done
     if result.expectation.examples and result.expectation.accuracy < ENOUGH:
         return {**done, "Better": f"label more examples of the classes that are confused, in {places[0]}."}
-    fit = ["likelyshot", "fit", "--support", *places, *_asked(sys.argv), "-o", "model.safetensors"]
+    fit = ["likelyshot", "fit", "--support", *places, *_fit_options(sys.argv), "-o", "model.safetensors"]
     return {**done, "Later": f"classify more without the labelled examples: {shlex.join(fit)}"}
 
 
-def _asked(arguments: Sequence[str]) -> list[str]:
+def _fit_options(arguments: Sequence[str]) -> list[str]:
     """Give what was said of the labelled examples, which fit must be told too.
 
-    >>> _asked(["classify", "-s", "own.csv", "--label-column", "kind", "--text-column=message", "--json"])
+    >>> _fit_options(["classify", "-s", "own.csv", "--label-column", "kind", "--text-column=message", "--json"])
     ['--label-column', 'kind', '--text-column=message']
     """
     options = ("--label-column", "--path-column", "--text-column", "--encoder", "--method", "-m")
-    asked: list[str] = []
+    fit_options: list[str] = []
     for place, word in enumerate(arguments):
         if word in options:
-            asked += arguments[place : place + 2]
+            fit_options += arguments[place : place + 2]
         elif word.startswith(tuple(f"{option}=" for option in options)):
-            asked.append(word)
-    return asked
+            fit_options.append(word)
+    return fit_options
 
 
 def begin_demo(screen: Console, folder: Path) -> Demo:

@@ -146,8 +146,8 @@ def say_part(screen: Console, part: Part, counts: tuple[int, int], folder: Path)
     """Say that a part of an evaluation is done, and what to do when all are."""
     done, earlier = counts
     before = f"; {earlier} were finished before" if earlier else ""
-    whole = shlex.join(["likelyshot", "merge", str(folder)])
-    screen.print(f"Finished {part}: {done} evaluations{before}. When all parts are finished: {whole}", soft_wrap=True)
+    command = shlex.join(["likelyshot", "merge", str(folder)])
+    screen.print(f"Finished {part}: {done} evaluations{before}. When all parts are finished: {command}", soft_wrap=True)
 
 
 @contextlib.contextmanager
@@ -260,9 +260,9 @@ def speed(steps: float) -> str:
     return f"{steps:,.{0 if steps >= 10 else 1}f}/s{workers}"
 
 
-def _show_only(bar: Progress, shown: TaskID) -> None:
+def _show_only(bar: Progress, visible: TaskID) -> None:
     """Hide every task but one, and that one too when it is finished."""
-    wrong = [task for task in bar.tasks if task.visible != (task.id == shown and not task.finished)]
+    wrong = [task for task in bar.tasks if task.visible != (task.id == visible and not task.finished)]
     for task in wrong:
         bar.update(task.id, visible=not task.visible)
     if wrong:

@@ -35,11 +35,11 @@ def to_markdown(table: Table) -> str:
 
 def reproduction_tables(run: Reproduction) -> list[Table]:
     """Lay out the tables of the paper, ours first, the published rows after them."""
-    shown = [(_ours(run, protocol), _published(protocol)) for protocol in run.protocols]
-    return [table for pair in shown for table in pair if table is not None]
+    pairs = [(_our_table(run, protocol), _published(protocol)) for protocol in run.protocols]
+    return [table for pair in pairs for table in pair if table is not None]
 
 
-def _ours(run: Reproduction, protocol: str) -> Table:
+def _our_table(run: Reproduction, protocol: str) -> Table:
     query, rows = run.protocols[protocol]
     n_tasks = len(run.results[protocol, SHOTS[0], "euclidean"].accuracy)
     kind = "Imbalanced" if isinstance(query, Dirichlet) else protocol.capitalize()
@@ -130,9 +130,9 @@ def sweep_table(title: str, sweep: Sweep) -> Table:
 
 
 def _needs(row: Mapping[str, Any]) -> str:
-    asked = [STATISTICS[name].source if name in STATISTICS else name for name in row["needs"]]
-    asked += [f"{STATISTICS[name].source} if known" for name in row["takes"]]
-    return ", ".join(asked + ["non-negative features"] * row["non_negative"])
+    needs = [STATISTICS[name].source if name in STATISTICS else name for name in row["needs"]]
+    needs += [f"{STATISTICS[name].source} if known" for name in row["takes"]]
+    return ", ".join(needs + ["non-negative features"] * row["non_negative"])
 
 
 def methods_table(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -61,9 +61,9 @@ def train(
 
     screen = console(as_json)
     machines = Machines(accelerator, int(devices) if devices.isdigit() else devices, num_nodes, strategy)
-    with stopping() as asked, progress_bar() as (say, show):
+    with stopping() as stop, progress_bar() as (say, show):
         try:
-            summary = run(loaded, machines=machines, resume=resume, say=say, show=show, stop=asked)
+            summary = run(loaded, machines=machines, resume=resume, say=say, show=show, stop=stop)
         except (Stopped, KeyboardInterrupt) as stopped:
             arguments = [word for word in sys.argv[1:] if word != "--resume"]
             again = shlex.join(["likelyshot", *arguments, "--resume"])
@@ -109,18 +109,18 @@ def stopping() -> Iterator[Any]:
             raise KeyboardInterrupt
         pressed[0] = True
 
-    def asked() -> bool:
+    def stop_requested() -> bool:
         polled[0] = True
         return pressed[0]
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    taken = [number for number, handler in before.items() if handler is not signal.SIG_IGN]  # as by nohup
-    for number in taken:
+    numbers = [number for number, handler in before.items() if handler is not signal.SIG_IGN]  # as by nohup
+    for number in numbers:
         signal.signal(number, stop)
     try:
-        yield asked
+        yield stop_requested
     finally:
-        for number in taken:
+        for number in numbers:
             signal.signal(number, before[number])
 
 
@@ -135,10 +135,10 @@ def progress_bar() -> Iterator[tuple[Any, Any]]:
     bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=screen, transient=True)
     task = bar.add_task("starting", total=None, figures="")
 
-    def say(what: str) -> None:
+    def say(text: str) -> None:
         if screen.is_terminal:
             bar.start()
-        bar.update(task, description=what, figures="")
+        bar.update(task, description=text, figures="")
 
     def show(stage: Stage, state: State, validated: float | None) -> None:
         epochs, figures = stage.settings.epochs, f"best validation {100 * state.best:.2f} %"

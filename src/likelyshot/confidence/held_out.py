@@ -129,8 +129,8 @@ def held_out(
     scores, rows = [support.new_empty(0, n_ways, dtype=torch.float64)], [labels.new_empty(0)]
     for out in _splits(labels.cpu(), RUNS if facts.kind == "closed form" else facts.runs, seed):
         out = out.to(labels.device)
-        rest = torch.ones_like(labels, dtype=torch.bool).index_fill_(0, out, False)
-        few, few_labels = support[rest], labels[rest]
+        mask = torch.ones_like(labels, dtype=torch.bool).index_fill_(0, out, False)
+        few, few_labels = support[mask], labels[mask]
         run = _for_shots(method, len(few) / n_ways)
         if transductive:
             out_scores = run(few, few_labels, torch.cat([support[out], pile]), n_ways=n_ways)[: len(out)]
@@ -199,8 +199,8 @@ def pile_temperature(samples: Tensor, classes: Tensor, n_ways: int, *, assumed: 
     2.5
     """
     roots = l2_normalise(l2_normalise(samples.double()).sqrt())
-    seen = l2_normalise(roots - roots.mean(0))
-    within = seen - class_means(seen, classes, n_ways)[classes]
+    directions = l2_normalise(roots - roots.mean(0))
+    within = directions - class_means(directions, classes, n_ways)[classes]
     free = len(samples) - int((classes.bincount() > 0).sum())
     inverse = (default / assumed) ** 2 / 2  # 1 / P of the default
     if free > 0:

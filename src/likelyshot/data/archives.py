@@ -53,15 +53,15 @@ def list_archive(path: Path) -> tuple[list[Member], list[Problem]]:
             parts = [part for part in name.split("/") if part]
             if not parts or any(part == "__MACOSX" or (part[0] == "." and part != ".") for part in parts):
                 continue
-            whole = f"{path}/{name}"
+            full_name = f"{path}/{name}"
             suffix = Path(parts[-1]).suffix
             if suffix.lower() not in SUFFIXES:
-                problems.append(Problem(whole, UNSUPPORTED, suffix or "no suffix"))
+                problems.append(Problem(full_name, UNSUPPORTED, suffix or "no suffix"))
             elif name in names:
-                problems.append(Problem(whole, "twice in the archive"))
+                problems.append(Problem(full_name, "twice in the archive"))
             else:
                 names.add(name)
-                members.append(Member(whole, archive=path, offset=offset, size=size))
+                members.append(Member(full_name, archive=path, offset=offset, size=size))
     except (tarfile.TarError, zipfile.BadZipFile, OSError, ValueError, EOFError) as error:
         raise InputError(
             f"cannot read the archive {path} ({str(error)[:120]}): pack it again, a tar archive without compression"

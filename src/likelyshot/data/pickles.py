@@ -119,9 +119,9 @@ def _reconstruct(subtype: Any, *_: Any) -> _Array:
 
 def _frombuffer(raw: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> _Array:
     array = _view(raw, dtype, shape, "F" if order == "F" else "C")
-    made = _Array()
-    made.array = array if axes is None else array.transpose(axes)
-    return made
+    result = _Array()
+    result.array = array if axes is None else array.transpose(axes)
+    return result
 
 
 def _scalar(dtype: Any, raw: Any) -> object:

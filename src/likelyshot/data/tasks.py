@@ -280,8 +280,8 @@ def sample_tasks(
         numbers = np.concatenate([_draw_distinct(rng, images.ravel(), n) for n in steps], axis=1)
         places = numbers.reshape(BLOCK, ways, -1) + first[chosen][:, :, None]  # (t, k, shots + most)
         coded = places[:, :, shots:] * ways + np.arange(ways)[:, None]  # place and way in one number
-        wanted = coded[np.arange(most) < counts[:, :, None]].reshape(BLOCK, -1)  # (t, q)
-        query_places, query_ways = np.divmod(rng.permuted(wanted, axis=1), ways)
+        queries = coded[np.arange(most) < counts[:, :, None]].reshape(BLOCK, -1)  # (t, q)
+        query_places, query_ways = np.divmod(rng.permuted(queries, axis=1), ways)
         support = by_class[places[:, :, :shots]].reshape(BLOCK, -1)
         return support, by_class[query_places], query_ways, ids[chosen]
 

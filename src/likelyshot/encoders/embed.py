@@ -353,8 +353,8 @@ class _Reader:
         if (vector := self.store.get(digest)) is not None:
             return _Read(digest, vector)
         try:
-            thing = item.text if self.encoder.kind == "text" else read_image(data, item.name, side=self.side)
-            return _Read(digest, prepared=self.encoder.prepare(thing))
+            content = item.text if self.encoder.kind == "text" else read_image(data, item.name, side=self.side)
+            return _Read(digest, prepared=self.encoder.prepare(content))
         except ImageError as error:
             return _Read(digest, error)
         except Exception as error:  # one odd item must not end a run over a million

@@ -241,12 +241,14 @@ def merge_blocks(folder: str | Path, output: str | Path) -> Extracted:
         folder: The folder of the parts: FILE.safetensors.parts.
         output: The features file to write.
     """
-    whole = read_blocks(Path(folder), "run extract")
-    facts = whole.about.facts
-    refuse_unreadable(whole.problems, facts["skip_unreadable"], whole.about.items)
-    paths, labels = PackedNames(whole.tensors["paths"].numpy()), whole.tensors["labels"]
-    lost = len(whole.problems)
-    saved = _saved(Path(output), whole.vectors, labels, tuple(facts["classes"]), dict(facts["source"]), paths, lost)
+    blocks = read_blocks(Path(folder), "run extract")
+    facts = blocks.about.facts
+    refuse_unreadable(blocks.problems, facts["skip_unreadable"], blocks.about.items)
+    paths, labels = PackedNames(blocks.tensors["paths"].numpy()), blocks.tensors["labels"]
+    unreadable = len(blocks.problems)
+    saved = _saved(
+        Path(output), blocks.vectors, labels, tuple(facts["classes"]), dict(facts["source"]), paths, unreadable
+    )
     remove_blocks(Path(folder))
     return saved
 
@@ -258,10 +260,10 @@ def _saved(
     classes: tuple[str, ...],
     source: dict[str, str],
     paths: Iterable[str],
-    lost: int,
+    unreadable: int,
 ) -> Extracted:
     """Write a features file, a few thousand vectors at a time."""
-    source |= {"left_out": f"{lost} unreadable images"} if lost else {}
+    source |= {"left_out": f"{unreadable} unreadable images"} if unreadable else {}
     Features(torch.tensor(vectors[:1]), labels[:1], classes, source)  # checks the names and that there is a vector
     pieces = (_lifted(torch.tensor(vectors[at : at + ROWS])).numpy() for at in range(0, len(vectors), ROWS))
     count, dim = vectors.shape

@@ -309,16 +309,16 @@ def _code_digest(name: str) -> str:
         if module in modules or module not in sys.modules:
             continue
         modules.add(module)
-        used = {str(getattr(value, "__module__", "")) for value in vars(sys.modules[module]).values()}
-        waiting += [other for other in used if other.startswith("likelyshot.")]
+        names = {str(getattr(value, "__module__", "")) for value in vars(sys.modules[module]).values()}
+        waiting += [other for other in names if other.startswith("likelyshot.")]
     files = [getattr(sys.modules[module], "__file__", None) for module in sorted(modules)]
     sources = [Path(file).read_bytes() for file in files if file and Path(file).is_file()]
     return hashlib.sha256(b"\0".join(sources)).hexdigest()
 
 
-def _stored_cell(path: Path, wanted: dict[str, Any]) -> Result | None:
+def _stored_cell(path: Path, cell: dict[str, Any]) -> Result | None:
     try:
         result = Result.load(path)
     except InputError:
         return None
-    return result if json.dumps(result.config.get("cell")) == json.dumps(wanted) else None
+    return result if json.dumps(result.config.get("cell")) == json.dumps(cell) else None

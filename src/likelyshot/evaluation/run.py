@@ -115,20 +115,20 @@ class Networks:
 
     def features(self, method: str) -> Sets:
         """Give the features that a method is scored on."""
-        sets = [member.features for member in self._used(method)]
+        sets = [member.features for member in self._members_of(method)]
         return sets if len(sets) > 1 else sets[0]
 
     def validation(self, method: str) -> Sets | None:
         """Give the validation features of the same networks; None if one of them has none."""
-        sets = [member.validation for member in self._used(method) if member.validation is not None]
-        if len(sets) < len(self._used(method)):
+        sets = [member.validation for member in self._members_of(method) if member.validation is not None]
+        if len(sets) < len(self._members_of(method)):
             return None
         return sets if len(sets) > 1 else sets[0]
 
     def title(self, method: str | None = None) -> str:
         """Name the features, of a method or of all, for a table: a file and its split, or how many networks."""
-        used = self.members if method is None else self._used(method)
-        return source_name([member.features.source for member in used], short=True)
+        members = self.members if method is None else self._members_of(method)
+        return source_name([member.features.source for member in members], short=True)
 
     def draw(self, n_tasks: int, ways: int, shots: Iterable[int], query: Plan, overlap: bool = False) -> list[Tasks]:
         """Sample tasks for every number of shots; all networks have the same labels."""
@@ -137,7 +137,7 @@ class Networks:
             for count in dict.fromkeys(shots)
         ]
 
-    def _used(self, method: str) -> Sequence[Network]:
+    def _members_of(self, method: str) -> Sequence[Network]:
         if len(self.members) == 1 or facts_of(METHODS[plain_name(method)]).several_networks:
             return self.members
         return [self.members[self.metrics.index(method) if method in self.metrics else -1]]
@@ -161,7 +161,7 @@ class Networks:
 
     def _base_statistic(self, name: str, attribute: str) -> Tensor | None:
         """Take a statistic of the base classes; of several networks, all of them as the blocks of one matrix."""
-        values = [getattr(member.base, attribute, None) for member in self._used(name)]
+        values = [getattr(member.base, attribute, None) for member in self._members_of(name)]
         if len(values) == 1 or any(value is None for value in values):
             return values[0] if len(values) == 1 else None
         blocks: Tensor = torch.block_diag(*values)  # type: ignore[no-untyped-call]
@@ -197,7 +197,7 @@ class Networks:
     def _head(self, name: str) -> Head | None:
         """Read the head of the checkpoint that a name gives, or take that of the features, if it is of this method."""
         plain, _, file = name.partition(":")
-        network = self._used(plain)[-1]
+        network = self._members_of(plain)[-1]
         if not file:
             return network.head if network.head is not None and network.head.name == plain else None
         if file not in self._heads:
@@ -464,7 +464,7 @@ def read_networks(
         )
     if base is not None:
         FeaturesFile(base)  # a wrong path shows even if no method needs it
-    wanted = any(need in BASE_STATISTICS for name in methods for need in statistics_of(name))
+    needs_base = any(need in BASE_STATISTICS for name in methods for need in statistics_of(name))
     members = []
     for number, path in enumerate(paths):
         file = FeaturesFile(path)
@@ -478,9 +478,9 @@ def read_networks(
             validation = read_features(file, split="val", rectify=rectify)
         needed = any("head" in needs(name) for name in methods)
         head = head_of_features(path) if needed else None
-        beside = wanted and base is None and tested not in ("train", "base")
+        beside = needs_base and base is None and tested not in ("train", "base")
         known = file.base(rectify=rectify) if beside else None
         members.append(Network(features, validation, known, head if head is None else head.to(device)))
-    if wanted and base is not None:  # of the last: methods for one network are scored on it
+    if needs_base and base is not None:  # of the last: methods for one network are scored on it
         members[-1] = replace(members[-1], base=read_base(base, rectify=rectify))
     return Networks(members, metrics, calibration, seed, device)

@@ -112,10 +112,10 @@ def _whole_steps(
         spread = counted.unsqueeze(-1) * (p.unsqueeze(-1) * eye - p.unsqueeze(-1) * p.unsqueeze(-2))  # (t, n, k, k)
         hessian = torch.einsum("tni,tnab,tnj->tiajb", x, spread, x).reshape(size, dim * ways, dim * ways) + ridge
         step = -torch.linalg.solve_ex(hessian, gradient.reshape(size, -1, 1)).result.view_as(weights)
-        tried = weights + lengths * step  # (m, t, d+1, k)
-        values = objective(tried, logits + lengths * (x @ step))  # (m, t, 1, 1)
+        candidates = weights + lengths * step  # (m, t, d+1, k)
+        values = objective(candidates, logits + lengths * (x @ step))  # (m, t, 1, 1)
         best = values.nan_to_num(torch.inf).argmin(0, keepdim=True)  # the longest of equals, and none if none falls
-        weights = tried.take_along_dim(best.expand(1, *weights.shape), 0)[0]
+        weights = candidates.take_along_dim(best.expand(1, *weights.shape), 0)[0]
     return weights
 
 

@@ -87,14 +87,12 @@ class Desk:
 
     def _guess(self, number: int, kind: Kind, name: str) -> Guess | None:
         """Remember what was guessed of an item that gets its first label, to see how good guesses are."""
-        shown = self.card(number)
-        if shown["guess"] is None or kind not in ("label", "not") or (shown["value"] or {}).get("kind") == "label":
+        card = self.card(number)
+        if card["guess"] is None or kind not in ("label", "not") or (card["value"] or {}).get("kind") == "label":
             return None
-        same = shown["guess"]["name"] == name
+        same = card["guess"]["name"] == name
         return (
-            Guess(shown["guess"]["probability"], same if kind == "label" else False)
-            if kind == "label" or same
-            else None
+            Guess(card["guess"]["probability"], same if kind == "label" else False) if kind == "label" or same else None
         )
 
     def add_class(self, click: str, name: str) -> None:
@@ -314,10 +312,10 @@ class Desk:
         notes = [f"Left out: {line}" for line in summary(self.things.problems)]
         if self.labels.edited is not None:
             notes.append(f"{self.labels.output.name} was changed by hand: that table is now {self.labels.edited.name}.")
-        gone = sum(key not in self.things.numbers for key in list(self.labels.values))
-        if gone:
-            what = "1 item that was labelled is" if gone == 1 else f"{gone:,} items that were labelled are"
-            notes.append(f"{what} no longer in the pile. The labels are kept.")
+        missing = sum(key not in self.things.numbers for key in list(self.labels.values))
+        if missing:
+            items = "1 item that was labelled is" if missing == 1 else f"{missing:,} items that were labelled are"
+            notes.append(f"{items} no longer in the pile. The labels are kept.")
         if not self.things.readable:
             notes.append(
                 f"{self.labels.output.name} does not lie in a folder above the files of the pile, where classify "
@@ -420,8 +418,8 @@ class Desk:
                 places = latest.open[np.flatnonzero(latest.answers.best == place)].tolist()
             numbers = places
         if text:
-            wanted, items = text.casefold(), self.things.items
-            numbers = [n for n in numbers if wanted in f"{items[n].name}\n{items[n].text or ''}".casefold()]
+            needle, items = text.casefold(), self.things.items
+            numbers = [n for n in numbers if needle in f"{items[n].name}\n{items[n].text or ''}".casefold()]
         return numbers
 
     @property

@@ -278,9 +278,9 @@ def _finder(desk: Desk) -> Callable[[dict[str, Any]], str | None]:
                 return matches[0]
             path = urllib.parse.unquote(value.partition("?d=")[2] or re.sub(r"^\w+://[^/]*|[?#].*$", "", value))
             parts = [part for part in re.split(r"[/\\]", path) if part]
-            for tried in (parts, [*parts[:-1], re.sub(r"^[0-9a-f]{8}-", "", parts[-1])] if parts else []):
-                for start in range(len(tried)):
-                    matches = by_path.get("/".join(tried[start:]), [])
+            for candidate in (parts, [*parts[:-1], re.sub(r"^[0-9a-f]{8}-", "", parts[-1])] if parts else []):
+                for start in range(len(candidate)):
+                    matches = by_path.get("/".join(candidate[start:]), [])
                     if len(matches) == 1:
                         return matches[0]
         return None

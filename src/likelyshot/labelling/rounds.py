@@ -115,8 +115,8 @@ def learn_in_parts(
         seed=seed,
     )
     labelled = np.array([number for number in known.numbers if number >= 0], dtype=np.intp)
-    asked = np.concatenate([open_items, labelled])
-    blocks = Blocks(model, vectors, asked)
+    items = np.concatenate([open_items, labelled])
+    blocks = Blocks(model, vectors, items)
     expectation = expectation_from(blocks.held_out, model.labels, model.classes)
     done: list[Answers] = []
     enough = False
@@ -138,7 +138,7 @@ def learn_in_parts(
                 _refuse(answers.probabilities[row], model.classes.index(known.refused[number]))
         scale = len(open_items) / max(len(numbers), 1)
         sure, low, high = (
-            (len(labelled) + scale * count) / max(len(asked), 1)
+            (len(labelled) + scale * count) / max(len(items), 1)
             for count in expected_right(answers.probability, guesses)
         )
         yield Round(
@@ -176,25 +176,25 @@ class Blocks:
         asked: Numbers of the items that are classified.
     """
 
-    def __init__(self, model: Model, vectors: NDArray[Any], asked: NDArray[np.intp]) -> None:
-        self.name, self._vectors, self._asked = model.method_for(len(asked)), vectors, asked
+    def __init__(self, model: Model, vectors: NDArray[Any], items: NDArray[np.intp]) -> None:
+        self.name, self._vectors, self._items = model.method_for(len(items)), vectors, items
         chance = np.random.default_rng(model.seed)
-        some = asked if len(asked) <= SAMPLE else np.sort(chance.choice(asked, SAMPLE, replace=False))
+        some = items if len(items) <= SAMPLE else np.sort(chance.choice(items, SAMPLE, replace=False))
         sample = model.sample(vectors[some]) if len(some) else None
         self.held_out = model.held_out(self.name, sample)  # scores of the labelled examples that were held out
         if self.name not in model.temperatures:
             model = replace(model, temperatures={**model.temperatures, self.name: page_temperature(self.held_out)})
         self._model, self._judge = model, model.judge(self.name, sample, self.held_out)
         alone = not is_transductive(model.bound(self.name)) or passes(model.bound(self.name)) > 0
-        count = 1 if alone else max(1, math.ceil(len(asked) / BLOCK))
-        order = np.random.default_rng(model.seed).permutation(len(asked)) if count > 1 else np.arange(len(asked))
+        count = 1 if alone else max(1, math.ceil(len(items) / BLOCK))
+        order = np.random.default_rng(model.seed).permutation(len(items)) if count > 1 else np.arange(len(items))
         self.rows = np.array_split(order, count)  # places among those asked for, at least one block
 
     def answer(self, block: NDArray[np.intp]) -> Answers:
         """Classify a block."""
         if not len(block):
             return joined([], self._model.classes)
-        pieces = self._model.scores(self._vectors[self._asked[block]])()
+        pieces = self._model.scores(self._vectors[self._items[block]])()
         return joined([self._judge.answers(x, scores, [""] * len(x)) for x, scores in pieces], self._model.classes)
 
 
@@ -349,10 +349,10 @@ def growth(history: Sequence[Measured], left: float = math.inf) -> Growth:
         return Growth(100 * step, None, "since the accuracy has not grown over the last rounds")
     if unexplained > 0.5 * spread:
         return Growth(100 * step, None, "since the last rounds went up and down")
-    wanted = points[-1].labels * ((1 - now - step) / (1 - now)) ** (1 / slope)
-    if wanted > 4 * points[-1].labels:
+    labels_needed = points[-1].labels * ((1 - now - step) / (1 - now)) ** (1 / slope)
+    if labels_needed > 4 * points[-1].labels:
         return Growth(100 * step, None, "since it would be more than three times the labels so far")
-    more = max(1, round(wanted - points[-1].labels))
+    more = max(1, round(labels_needed - points[-1].labels))
     if more > left:
         return Growth(100 * step, None, "since by the last rounds it would be more than there are items left")
     return Growth(100 * step, more, "")

@@ -56,12 +56,12 @@ class Things:
     @cached_property
     def keys(self) -> list[str]:
         """The key of each item."""
-        seen: dict[str, int] = {}
+        counts: dict[str, int] = {}
         keys = []
         for number, item in enumerate(self.items):
             key = self._key(item, number)
-            seen[key] = seen.get(key, 0) + 1
-            keys.append(key if seen[key] == 1 else f"{key} ({seen[key]})")
+            counts[key] = counts.get(key, 0) + 1
+            keys.append(key if counts[key] == 1 else f"{key} ({counts[key]})")
         return keys
 
     @cached_property
@@ -90,8 +90,8 @@ class Things:
         """Give the cells of an item in the table of labels, before the label; of one that is gone, what is known."""
         number = self.numbers.get(key)
         if number is None:
-            gone = str(self.root / key) if self.root is not None else key
-            return [self.path_cell(Path(gone)) if self.kind == "image" else key, *[""] * (len(self.columns) - 1)]
+            place = str(self.root / key) if self.root is not None else key
+            return [self.path_cell(Path(place)) if self.kind == "image" else key, *[""] * (len(self.columns) - 1)]
         item = self.items[number]
         values = {
             "path": "" if item.path is None else self.path_cell(item.path),

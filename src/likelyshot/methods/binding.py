@@ -295,10 +295,10 @@ def parse_params(names: Sequence[str], texts: Sequence[str], normalise: bool = T
         method, dot, key = key.strip().rpartition(".")
         if not equals or not key:
             raise InputError(f"expected a parameter as NAME=VALUE, got {text!r}: for example lambda_max=80")
-        meant = [name for name in names if method in (name, plain_name(name))]
-        if dot and not meant:
+        matching = [name for name in names if method in (name, plain_name(name))]
+        if dot and not matching:
             raise InputError(f"{text!r} is for a method that is not evaluated: {nearest(method, names)}")
-        takers = meant if dot else [name for name in names if key in parameters(name)]
+        takers = matching if dot else [name for name in names if key in parameters(name)]
         if not takers:
             known = {known for name in names for known in parameters(name)}
             raise InputError(f"no parameter {key!r} in {', '.join(names)}: {nearest(key, known)}")

@@ -37,7 +37,9 @@ def ctm(
     w, dim = head_weights("ctm", head, support), support.shape[-1]
     channels = w["reshape"].shape[1]
     shape = channels, dim // channels
-    cells, asked = ((dim**0.5 * x).reshape(*x.shape[:-1], *shape).mT for x in (support, query))  # (..., s, n, c)
+    cells, cells_of_query = (
+        (dim**0.5 * x).reshape(*x.shape[:-1], *shape).mT for x in (support, query)
+    )  # (..., s, n, c)
     member = one_hot(labels, n_ways, support.dtype)
     count = member.sum(-2).unsqueeze(-1)  # (..., k, 1)
     share = (member / member.sum(-2, keepdim=True).clamp_min(1)).mT  # (..., k, s)
@@ -47,7 +49,7 @@ def ctm(
     both = torch.cat([classes.mean(-3), classes.amax(-3)], -1)  # (..., n, 2 m)
     mask = (both @ w["project"].mT + w["project_bias"]).softmax(-1) * w["project"].shape[0]
     reshaped, query_cells = (
-        (mask.unsqueeze(-3) * (x @ w["reshape"].mT)).flatten(-2) / dim**0.5 for x in (cells, asked)
+        (mask.unsqueeze(-3) * (x @ w["reshape"].mT)).flatten(-2) / dim**0.5 for x in (cells, cells_of_query)
     )
     pairs = squared_distances(query_cells, reshaped) @ share.mT
     origin = query_cells.square().sum(-1, keepdim=True)

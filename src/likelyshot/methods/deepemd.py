@@ -41,10 +41,10 @@ def deepemd(
     if dim % cells:
         raise InputError(f"expected vectors of grid x grid = {cells} cells, got {dim} numbers: change grid")
     scale = dim**0.5 if normalise else 1.0
-    asked, means = (
+    query_cells, means = (
         (scale * x).unflatten(-1, (dim // cells, cells)).mT for x in (query, class_means(support, labels, n_ways))
     )  # (..., q, n, c), (..., k, n, c)
-    u, v = asked.unsqueeze(-3), means.unsqueeze(-4)  # (..., q, 1, n, c), (..., 1, k, n, c)
+    u, v = query_cells.unsqueeze(-3), means.unsqueeze(-4)  # (..., q, 1, n, c), (..., 1, k, n, c)
     first = relu((u * v.mean(-2, keepdim=True)).sum(-1)) + 1e-3  # (..., q, k, n)
     second = relu((v * u.mean(-2, keepdim=True)).sum(-1)) + 1e-3
     u, v = (l2_normalise(x - x.mean(-1, keepdim=True)) for x in (u, v))

@@ -46,8 +46,8 @@ def adapt(weights: Mapping[str, Tensor], x: Tensor, among: Tensor | None = None)
     attention = (x @ weights["asks"].mT) @ (x @ weights["offers"].mT).mT / math.sqrt(weights["asks"].shape[0])
     if among is not None:
         attention = attention.masked_fill(~among, -torch.inf)
-    seen = attention.softmax(-1) @ (x @ weights["gives"].mT)
-    adapted = x + seen @ weights["out"].mT + weights["out_bias"]
+    attended = attention.softmax(-1) @ (x @ weights["gives"].mT)
+    adapted = x + attended @ weights["out"].mT + weights["out_bias"]
     if "norm" in weights:
         adapted = functional.layer_norm(adapted, adapted.shape[-1:], weights["norm"], weights["norm_bias"])
     return adapted

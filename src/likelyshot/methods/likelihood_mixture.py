@@ -304,18 +304,18 @@ class Fit(NamedTuple):
 
     def mixture(self) -> Mixture:
         """Give what scores further queries."""
-        space, seen = _see(self.samples, self.known, self.base_within, self.constants)
-        first = self.first.classes(seen)
+        space, views = _see(self.samples, self.known, self.base_within, self.constants)
+        first = self.first.classes(views)
         return Mixture(
             space,
             first,
-            first if self.last is self.first else self.last.classes(seen),
+            first if self.last is self.first else self.last.classes(views),
             self.directions,
             self.exponential,
             self.trust,
             self.echo,
             self.log_shares,
-            None if self.voters is None else seen.root,
+            None if self.voters is None else views.root,
             self.r if self.voters is None else self.voters,
             self.normalise,
             self.constants,
@@ -341,10 +341,10 @@ def _fit(
     s, alone = support.shape[-2], iterations == 0
     samples, r = join(support, labels, query[..., :0, :] if alone else query, n_ways)  # (..., n, d), (..., k, n)
     r = r.expand(*np.broadcast_shapes(r.shape[:-2], shares.shape[:-1]), -1, -1)
-    asked = samples if alone else samples[..., s:, :]
+    queries = samples if alone else samples[..., s:, :]
     known, v = r[..., :s], r[..., s:]  # v: what queries count in sums, (..., k, q)
-    shown = known.sum(-1, keepdim=True)  # (..., k, 1)
-    present = (shown > 0).sum(-2, keepdim=True).clamp_min(1).to(r)  # classes with support
+    examples = known.sum(-1, keepdim=True)  # (..., k, 1)
+    present = (examples > 0).sum(-2, keepdim=True).clamp_min(1).to(r)  # classes with support
     shots = s / present
     directions = constants.directions * shots / (shots + 1)  # D
     trust = (shots - 1) / (shots - 1 + constants.trusted_shots)  # t
@@ -354,23 +354,23 @@ def _fit(
     active = (total > 0).sum(-1, keepdim=True).clamp_min(1)  # features that occur
     floor = (total.sum(-1, keepdim=True) / (samples.shape[-2] * active)).clamp_min(LEAST_MEAN)
     labelled = known @ samples[..., :s, :]
-    common = (labelled / shown.clamp_min(1)).sum(-2, keepdim=True) / present
-    labelled, shown = labelled + constants.prior_examples * common, shown + constants.prior_examples
+    common = (labelled / examples.clamp_min(1)).sum(-2, keepdim=True) / present
+    labelled, examples = labelled + constants.prior_examples * common, examples + constants.prior_examples
     if constants.exponential is None:
         held_out = held_out_distances(
-            comparison.labelled(known / shown), comparison.squares, known, shown, constants.prior_scatter
+            comparison.labelled(known / examples), comparison.squares, known, examples, constants.prior_scatter
         )
-        weight = _exponential_weight(samples[..., :s, :], known, labelled, shown, floor, held_out, directions)
+        weight = _exponential_weight(samples[..., :s, :], known, labelled, examples, floor, held_out, directions)
     else:
         weight = torch.full_like(directions, constants.exponential)
     prior = shares.to(r).clamp_min(torch.finfo(r.dtype).tiny).log().unsqueeze(-1)
     potentials = torch.zeros_like(shares)
     for step in range(iterations + 1):
         taken = v.sum(-1, keepdim=True)  # (..., k, 1)
-        counts = shown + taken
-        means = (labelled if step == 0 else labelled + v @ asked) / counts
+        counts = examples + taken
+        means = (labelled if step == 0 else labelled + v @ queries) / counts
         rates, members = torch.maximum(means, floor).reciprocal(), torch.cat([known, v], -1) / counts
-        e = _centre(rates.log().sum(-1, keepdim=True) - rates @ asked.mT)  # (..., k, q)
+        e = _centre(rates.log().sum(-1, keepdim=True) - rates @ queries.mT)  # (..., k, q)
         d = distances(members)  # (..., k, q)
         nearest = d.amin(-2, keepdim=True)
         if alone:
@@ -442,16 +442,16 @@ def _compare(
     """
     (n, dim), s = samples.shape[-2:], known.shape[-1]
     if alone or n > 2 * dim:
-        _, seen = _see(samples, known, base_within, constants)
-        asked, first = seen if alone else seen.part(slice(s, None)), seen.part(slice(s))
+        _, views = _see(samples, known, base_within, constants)
+        queries, first = views if alone else views.part(slice(s, None)), views.part(slice(s))
 
         def distances(members: Tensor) -> Tensor:
-            return Classes.distances_to(members @ seen.y, members @ seen.shadow, asked)
+            return Classes.distances_to(members @ views.y, members @ views.shadow, queries)
 
         def labelled(members: Tensor) -> Tensor:
             return (members @ first.y) @ first.y.mT - (members @ first.shadow) @ first.shadow.mT
 
-        gram, squares = None if alone or n > LARGEST_GRAPH else seen.root @ seen.root.mT, first.square.mT
+        gram, squares = None if alone or n > LARGEST_GRAPH else views.root @ views.root.mT, first.square.mT
     else:
         root = Space.at_start(samples, base_within, constants).roots(samples)
         root -= root.mean(-2, keepdim=True)
@@ -470,7 +470,7 @@ def _compare(
 
 
 def _exponential_weight(
-    x: Tensor, known: Tensor, labelled: Tensor, shown: Tensor, floor: Tensor, d: Tensor, directions: Tensor
+    x: Tensor, known: Tensor, labelled: Tensor, examples: Tensor, floor: Tensor, d: Tensor, directions: Tensor
 ) -> Tensor:
     """Weigh the exponential likelihood by labelled examples that are held out one at a time: a, (..., 1, 1).
 
@@ -485,8 +485,8 @@ def _exponential_weight(
     nearest = ((d * known).sum(-2, keepdim=True) * counted).sum(-1, keepdim=True)
     width = (nearest / counted.sum(-1, keepdim=True).clamp_min(1)).clamp_min(LEAST_DISTANCE)
     g = _centre(d * (-directions / 2 / width)) * counted
-    rates = torch.maximum(labelled / shown, floor).reciprocal()
-    others = (known.mT @ labelled - x) / (known.mT @ shown - 1).clamp_min(LEAST_MEAN)  # (..., s, d) the own mean
+    rates = torch.maximum(labelled / examples, floor).reciprocal()
+    others = (known.mT @ labelled - x) / (known.mT @ examples - 1).clamp_min(LEAST_MEAN)  # (..., s, d) the own mean
     own_rates = torch.maximum(others, floor).reciprocal()
     own_density = (own_rates.log() - own_rates * x).sum(-1).unsqueeze(-2)
     e = _centre(torch.where(known > 0, own_density, rates.log().sum(-1, keepdim=True) - rates @ x.mT)) * counted

@@ -59,15 +59,15 @@ def lr_ici(
     x, principal = _principal_components(torch.cat([support, query], dim=-2), dims)
     targets = torch.cat([known, known.new_zeros(len(x), n_query, n_ways)], dim=-2)
     logits = logistic_logits(x, targets, penalty)[:, n_support:]
-    taken = torch.zeros_like(logits[..., 0], dtype=torch.bool)  # (t, q)
+    selected = torch.zeros_like(logits[..., 0], dtype=torch.bool)  # (t, q)
     tasks = torch.arange(len(x), device=x.device)  # those with a query left
     for _ in range(n_query):
         pseudo = one_hot(logits[tasks].argmax(-1), n_ways, x.dtype)  # (t, q, k)
         credibility = lasso_leaving_times(principal[tasks], torch.cat([known[tasks], pseudo], dim=-2))[:, n_support:]
-        taken[tasks] |= _most_credible(credibility, pseudo * ~taken[tasks].unsqueeze(-1), per_round)
-        targets = torch.cat([known[tasks], pseudo * taken[tasks].unsqueeze(-1)], dim=-2)
+        selected[tasks] |= _most_credible(credibility, pseudo * ~selected[tasks].unsqueeze(-1), per_round)
+        targets = torch.cat([known[tasks], pseudo * selected[tasks].unsqueeze(-1)], dim=-2)
         logits[tasks] = logistic_logits(x[tasks], targets, penalty)[:, n_support:]
-        tasks = tasks[~taken[tasks].all(-1)]
+        tasks = tasks[~selected[tasks].all(-1)]
         if not len(tasks):
             break
     return logits.view(*leading, n_query, n_ways).to(query.dtype)

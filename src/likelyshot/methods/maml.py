@@ -64,19 +64,19 @@ def maml(
     rates = weights.pop("log_rate").clamp(-20, 5).exp()  # of the network, of the classifier
     width = weights["layer1"].shape[0]
     weights |= {"classifier": support.new_zeros(n_ways, width), "classifier_bias": support.new_zeros(n_ways)}
-    x, asked = (z * z.shape[-1] ** 0.5 for z in (support, query))
+    x, query_rows = (z * z.shape[-1] ** 0.5 for z in (support, query))
     targets = one_hot(labels, n_ways, x.dtype)
-    leading = np.broadcast_shapes(x.shape[:-2], asked.shape[:-2], targets.shape[:-2])
-    x, targets, asked = (
-        z.expand(*(leading or (1,)), *z.shape[-2:]).flatten(0, -3) for z in (x, targets, asked)
+    leading = np.broadcast_shapes(x.shape[:-2], query_rows.shape[:-2], targets.shape[:-2])
+    x, targets, query_rows = (
+        z.expand(*(leading or (1,)), *z.shape[-2:]).flatten(0, -3) for z in (x, targets, query_rows)
     )  # (t, ., .)
     settings = (rates, steps, order, transductive)
     if weights["layer1"].ndim == 4:  # one by one: torch.vmap would make grouped convolutions, which are slow
-        tasks = zip(x, targets, asked, strict=True)
+        tasks = zip(x, targets, query_rows, strict=True)
         scores = torch.stack([_solve(weights, one, truth, queries, *settings) for one, truth, queries in tasks])
     else:
         each = {key: value.expand(len(x), *value.shape) for key, value in weights.items()}
-        scores = _solve(each, x, targets, asked, *settings)
+        scores = _solve(each, x, targets, query_rows, *settings)
     return scores.view(*leading, query.shape[-2], n_ways)
 
 
@@ -84,7 +84,7 @@ def _solve(
     weights: Mapping[str, Tensor],
     x: Tensor,
     targets: Tensor,
-    asked: Tensor,
+    query_rows: Tensor,
     rates: Tensor,
     steps: int,
     order: int,
@@ -92,9 +92,9 @@ def _solve(
 ) -> Tensor:
     """Adapt the network to a task, or to several, each with weights of its own, and score the queries."""
     adapted, known = descend(weights, x, targets, rates, steps, order), x.shape[-2]
-    if transductive and asked.shape[-2]:
-        return logits(adapted, asked, asked.shape[-2])
-    return logits(adapted, torch.cat([x, asked], -2), known)[..., known:, :]
+    if transductive and query_rows.shape[-2]:
+        return logits(adapted, query_rows, query_rows.shape[-2])
+    return logits(adapted, torch.cat([x, query_rows], -2), known)[..., known:, :]
 
 
 def descend(

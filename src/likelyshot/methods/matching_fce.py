@@ -48,14 +48,14 @@ def matching_fce(
     support, query = (z.expand(*leading, *z.shape[-2:]) for z in (support, query))
     nearness = cosines(support.mean(-2, keepdim=True), support).squeeze(-2).detach()  # (..., s)
     order = nearness.argsort(dim=-1, stable=True)
-    x, asked = (z * z.shape[-1] ** 0.5 @ w["into"].mT for z in (support, query))
+    x, queries = (z * z.shape[-1] ** 0.5 @ w["into"].mT for z in (support, query))
     sequence = x.gather(-2, order.unsqueeze(-1).expand_as(x))
-    seen = _pass(w, "forth", sequence) + _pass(w, "back", sequence.flip(-2)).flip(-2)
-    g = x + seen.gather(-2, order.argsort(-1).unsqueeze(-1).expand_as(seen))
-    h, c, r = asked, torch.zeros_like(asked), g.mean(-2, keepdim=True).expand_as(asked)
+    context = _pass(w, "forth", sequence) + _pass(w, "back", sequence.flip(-2)).flip(-2)
+    g = x + context.gather(-2, order.argsort(-1).unsqueeze(-1).expand_as(context))
+    h, c, r = queries, torch.zeros_like(queries), g.mean(-2, keepdim=True).expand_as(queries)
     for _ in range(reads):
-        out, c = _cell(w, "query", torch.cat([asked, r], -1), h, c)
-        h = out + asked
+        out, c = _cell(w, "query", torch.cat([queries, r], -1), h, c)
+        h = out + queries
         r = (h @ g.mT).softmax(-1) @ g
     attention = (cosines(h, g) * w["log_factor"].exp().clamp(1e-3, 1e3)).softmax(-1)
     received = attention @ one_hot(labels, n_ways, attention.dtype)

@@ -44,7 +44,7 @@ def meta_lstm(
     support, query = prepare(support, labels, query, n_ways, normalise)
     w = head_weights("meta_lstm", head, support)
     factor = w["log_factor"].exp()
-    x, asked = (torch.cat([factor * z, torch.ones_like(z[..., :1])], -1) for z in (support, query))
+    x, queries = (torch.cat([factor * z, torch.ones_like(z[..., :1])], -1) for z in (support, query))
     targets = one_hot(labels, n_ways, x.dtype)
     theta = w["start"].expand(*(x @ x.new_zeros(x.shape[-1], 1) + targets[..., :1]).shape[:-2], n_ways, -1)
     width = w["state"].shape[1]
@@ -62,7 +62,7 @@ def meta_lstm(
             for name, gate in (("forget", forget), ("admit", admit))
         )
         theta = forget * theta - admit * gradient
-    return asked @ theta.mT
+    return queries @ theta.mT
 
 
 def _sized(x: Tensor) -> Tensor:

@@ -54,16 +54,16 @@ def sib(
     ways = w["out"].shape[0]
     if n_ways != ways:
         raise InputError(f"expected {ways} classes, as the head of sib was trained on, got {n_ways}: train another")
-    asked, factor = l2_normalise(query), w["factor"]
+    queries, factor = l2_normalise(query), w["factor"]
     theta = w["scale"] * class_means(support, labels, n_ways)
     size = eta * QUERIES / max(query.shape[-2], 1)
     for _ in range(steps):
         unit, length = _unit(theta)
-        logits = factor * asked @ unit.mT
-        gradient = slopes(w, logits).mT @ asked  # (..., k, d)
+        logits = factor * queries @ unit.mT
+        gradient = slopes(w, logits).mT @ queries  # (..., k, d)
         along = (gradient * unit).sum(-1, keepdim=True)
         theta = theta - size * factor / length * (gradient - along * unit)
-    return factor * asked @ _unit(theta)[0].mT
+    return factor * queries @ _unit(theta)[0].mT
 
 
 def slopes(w: Mapping[str, Tensor], logits: Tensor) -> Tensor:

@@ -42,14 +42,14 @@ def versa(
     """
     support, query = prepare(support, labels, query, n_ways, normalise)
     w, scale = head_weights("versa", head, support), support.shape[-1] ** 0.5
-    hidden, asked = (elu(x * scale @ w["into"].mT + w["into_bias"]) for x in (support, query))
+    hidden, queries = (elu(x * scale @ w["into"].mT + w["into_bias"]) for x in (support, query))
     means = class_means(hidden, labels, n_ways)  # (..., k, h)
     width = means.shape[-1]
     out = {part: _network(w, part, means) for part in ("mean", "spread")}  # (..., k, h + 1)
     weights, bias = out["mean"][..., :width] + means / width**0.5, out["mean"][..., width]
     spread = (out["spread"] - 6).clamp_max(10).exp()
-    mean = asked @ weights.mT + bias.unsqueeze(-2)
-    deviation = (asked.square() @ spread[..., :width].mT + spread[..., width].unsqueeze(-2)).sqrt()
+    mean = queries @ weights.mT + bias.unsqueeze(-2)
+    deviation = (queries.square() @ spread[..., :width].mT + spread[..., width].unsqueeze(-2)).sqrt()
     mean, order = mean.sort(-1, descending=True)
     noise = normals(n_ways).to(mean)  # (n, k)
     sampled = mean.unsqueeze(-2) + deviation.gather(-1, order).unsqueeze(-2) * noise

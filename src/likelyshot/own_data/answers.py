@@ -57,16 +57,16 @@ class Answers:
 
     def __post_init__(self) -> None:
         shape = np.shape(self.probabilities)
-        wanted = (len(self.names), len(self.classes))
-        if shape != wanted or wanted[1] == 0:
-            got = f"{shape} for {wanted[0]} names and {wanted[1]} classes"
+        expected = (len(self.names), len(self.classes))
+        if shape != expected or expected[1] == 0:
+            got = f"{shape} for {expected[0]} names and {expected[1]} classes"
             raise InputError(f"expected probabilities of shape (names, classes), but got {got}: give a row per name")
         for what, values in (("reject", self.reject), ("novelty", self.novelty)):
-            if np.shape(values) != wanted[:1]:
+            if np.shape(values) != expected[:1]:
                 raise InputError(
-                    f"expected {what} of shape {wanted[:1]}, but got {np.shape(values)}: give one per name"
+                    f"expected {what} of shape {expected[:1]}, but got {np.shape(values)}: give one per name"
                 )
-        low, high = (self.probabilities.min(), self.probabilities.max()) if wanted[0] else (0.0, 1.0)
+        low, high = (self.probabilities.min(), self.probabilities.max()) if expected[0] else (0.0, 1.0)
         if not (low >= 0.0 and high <= 1.0 + 1e-3):  # NaN fails every comparison
             raise InputError(f"expected probabilities from 0 to 1, but got {low} to {high}: apply softmax to scores")
 

@@ -59,11 +59,11 @@ class Demo:
 
     def score(self, answers: Answers) -> str:
         """Say how many answers are right, and how many pictures of no class are rejected."""
-        shown = [self.truth.get(Path(name).name, "") for name in answers.names]
-        known = [row for row, name in enumerate(shown) if name in DRAWINGS]
-        others = [row for row, name in enumerate(shown) if name in OTHERS]
+        true_names = [self.truth.get(Path(name).name, "") for name in answers.names]
+        known = [row for row, name in enumerate(true_names) if name in DRAWINGS]
+        others = [row for row, name in enumerate(true_names) if name in OTHERS]
         predicted, reject = answers.predicted, np.asarray(answers.reject, dtype=bool)
-        right = sum(predicted[row] == shown[row] for row in known)
+        right = sum(predicted[row] == true_names[row] for row in known)
         return (
             f"{right} of the {len(known)} pictures of the {len(DRAWINGS)} classes got the right class. "
             f"Rejected: {reject[known].sum()} of them, and {reject[others].sum()} of the {len(others)} pictures of "
@@ -80,24 +80,24 @@ def draw_demo(folder: str | Path, seed: int = 0) -> Demo:
     """
     folder = output_folder(folder, make=False)
     note = folder / NOTE
-    ours = note.is_file() and note.read_bytes() == TEXT.encode()
-    if folder.is_dir() and any(folder.iterdir()) and not ours:
+    is_demo = note.is_file() and note.read_bytes() == TEXT.encode()
+    if folder.is_dir() and any(folder.iterdir()) and not is_demo:
         raise InputError(f"expected a new or empty folder, but {folder} has other files: name another (--demo-folder)")
     random = Random(seed)
     order = [name for name, (_, count) in (DRAWINGS | OTHERS).items() for _ in range(count)]
     random.shuffle(order)
     truth = {f"{number:03}.jpg": name for number, name in enumerate(order, 1)}
     demo = Demo(folder, truth)
-    wanted = {demo.labelled / name / f"{number}.jpg": name for name in DRAWINGS for number in range(1, LABELLED + 1)}
-    wanted |= {demo.pile / name: shown for name, shown in truth.items()}
+    pictures = {demo.labelled / name / f"{number}.jpg": name for name in DRAWINGS for number in range(1, LABELLED + 1)}
+    pictures |= {demo.pile / name: label for name, label in truth.items()}
     output_folder(folder)
     write_whole(folder / NOTE, TEXT.encode())
-    for path, name in wanted.items():
+    for path, name in pictures.items():
         if not path.exists():
             chance = Random(f"{seed} {path.relative_to(folder).as_posix()}")
             write_whole(output_folder(path.parent) / path.name, draw((DRAWINGS | OTHERS)[name][0], chance))
     lines = io.StringIO()
-    csv.writer(lines).writerows([("path", "label"), *((f"pile/{name}", shown) for name, shown in truth.items())])
+    csv.writer(lines).writerows([("path", "label"), *((f"pile/{name}", label) for name, label in truth.items())])
     write_whole(folder / "truth.csv", lines.getvalue().encode())
     return demo
 

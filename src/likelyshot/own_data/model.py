@@ -93,10 +93,10 @@ class Model:
         check_params(" or ".join(self.methods), known, self.params)
         for key, statistic in self.statistics.items():
             dim = self.examples.shape[1]
-            wanted = (dim,) if key == "base_mean" else (dim, dim)
-            if tuple(statistic.shape) != wanted or not statistic.isfinite().all():
-                got = f"{tuple(statistic.shape)}" if tuple(statistic.shape) != wanted else "infinity or NaN"
-                raise InputError(f"expected finite numbers of shape {wanted} for {key}, but got {got}: fit again")
+            expected = (dim,) if key == "base_mean" else (dim, dim)
+            if tuple(statistic.shape) != expected or not statistic.isfinite().all():
+                got = f"{tuple(statistic.shape)}" if tuple(statistic.shape) != expected else "infinity or NaN"
+                raise InputError(f"expected finite numbers of shape {expected} for {key}, but got {got}: fit again")
         for name in self.methods:
             self.bound(name)
 

@@ -343,8 +343,8 @@ def describe_near(near: Sequence[Near]) -> list[str]:
         some = [pair for pair in near if pair.labelled == labelled]
         if some:
             count = "1 item looks" if len(some) == 1 else f"{len(some):,} items look"
-            such = ":" if len(some) == 1 else ", such as"
-            sentences.append(f"{count} nearly the same as {what}{such} {some[0].name!r} and {some[0].other!r}.")
+            before_names = ":" if len(some) == 1 else ", such as"
+            sentences.append(f"{count} nearly the same as {what}{before_names} {some[0].name!r} and {some[0].other!r}.")
     return sentences
 
 

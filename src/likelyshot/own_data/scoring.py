@@ -226,11 +226,11 @@ def _at_once(
     method: Method, support: Tensor, labels: Tensor, vectors: NDArray[Any], n_ways: int, rectified: bool
 ) -> Pieces:
     count, dim = len(vectors), support.shape[1]
-    wanted = whole_pile_bytes(count + len(support), dim)
-    if wanted > WHOLE_PILE_BYTES:
+    needed = whole_pile_bytes(count + len(support), dim)
+    if needed > WHOLE_PILE_BYTES:
         raise InputError(
             f"{name_of(method)} compares all {count:,} items of the pile with each other at once, which would take "
-            f"about {wanted / 2**30:.0f} GB: use likelihood_mixture, which takes piles of any size, or split the pile"
+            f"about {needed / 2**30:.0f} GB: use likelihood_mixture, which takes piles of any size, or split the pile"
         )
     rows = as_tensor(vectors, rectified)
     with torch.no_grad():

@@ -102,22 +102,22 @@ def _map_section(data: Exploration, pictures: Sequence[Path | None] | None) -> S
     count = len(layout["names"])
     files = pictures or [None] * count
     side = 128 if count <= FEW_PICTURES else 80
-    shown = list(ordered_map(lambda pair: _picture(*pair, side), zip(files, layout["names"], strict=True)))
+    uris = list(ordered_map(lambda pair: _picture(*pair, side), zip(files, layout["names"], strict=True)))
     room = MAP_BYTES
-    for place, uri in enumerate(shown):
+    for place, uri in enumerate(uris):
         room -= len(uri)
-        shown[place] = uri if room >= 0 else ""
+        uris[place] = uri if room >= 0 else ""
     some = "all of them" if count == total else f"{count:,} of {total:,}, evenly spaced"
     several, wrong = len(layout["classes"]) > 1, "A point among those of another class may have a wrong label. "
     hint = "Point at one, tap it, or go through them with the arrow keys, to see "
     text = (
         f"Every point is an image ({some}); images that the encoder finds similar are near each other. {hint}"
-        f"{'its picture and name' if any(shown) else 'its name'}. {wrong if several else ''}"
+        f"{'its picture and name' if any(uris) else 'its name'}. {wrong if several else ''}"
         "Only near neighbours mean something: neither the axes nor far distances do."
     )
     colours = "; one colour per class, which repeat if there are many" if several else ""
     caption = f"t-SNE of the vectors, each of unit length{colours}."
-    return Section("Map of the images", [text], [ImageMap("map", caption, {**layout, "pictures": shown})])
+    return Section("Map of the images", [text], [ImageMap("map", caption, {**layout, "pictures": uris})])
 
 
 def _picture(path: Path | None, name: str, side: int) -> str:

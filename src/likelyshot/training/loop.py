@@ -186,8 +186,8 @@ class Trainer:
     def _stop_together(self, stop: bool) -> None:
         """Save and stop if any process was asked to."""
         if self.fabric.world_size > 1:
-            asked = self.fabric.all_reduce(torch.tensor(float(stop), device=self.fabric.device), reduce_op="sum")
-            stop = float(torch.as_tensor(asked)) > 0
+            requests = self.fabric.all_reduce(torch.tensor(float(stop), device=self.fabric.device), reduce_op="sum")
+            stop = float(torch.as_tensor(requests)) > 0
         if stop:
             self._save()
             raise Stopped

@@ -82,9 +82,9 @@ def first_alone(fabric: Fabric, read: Callable[[], T]) -> T:
         return read()
 
 
-def check_synchronised(wanted: bool, world: int, device: torch.device) -> None:
+def check_synchronised(synchronised: bool, world: int, device: torch.device) -> None:
     """Refuse to synchronise BatchNorm among processes where torch cannot."""
-    if wanted and world > 1 and device.type != "cuda":
+    if synchronised and world > 1 and device.type != "cuda":
         raise InputError(
             f"expected CUDA devices for run.sync_batchnorm with {world} processes, got {device.type}: set it to "
             "false, or train with one process"

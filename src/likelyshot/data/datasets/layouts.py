@@ -67,7 +67,7 @@ def by_classes(names: Sequence[str], split: Mapping[str, Sequence[str]]) -> Arra
     return arranged
 
 
-def by_tables(names: Sequence[str], folder: Path, wanted: str | None) -> Arranged:
+def by_tables(names: Sequence[str], folder: Path, split: str | None) -> Arranged:
     """Follow the tables train.csv, val.csv and test.csv with the columns `filename` and `label`.
 
     A file is found by its path, or by the end of its path if that is unique, or unique in the folder of its class.
@@ -84,7 +84,7 @@ def by_tables(names: Sequence[str], folder: Path, wanted: str | None) -> Arrange
     for part, rows in tables.items():
         arranged[part] = {label: [] for label in sorted(set(rows.values()))}
         missing = []
-        for file, label in rows.items() if wanted in (None, part) else ():
+        for file, label in rows.items() if split in (None, part) else ():
             image = _find(file, label, ends[file.rpartition("/")[2]])
             if image is None:
                 missing.append(file)

@@ -57,12 +57,12 @@ def load(family: str, model: str, read: Callable[[], T]) -> T:
 def _without_bars() -> Iterator[None]:
     """Keep transformers from drawing its own progress bars."""
     logging = need("transformers.utils.logging", "transformers")
-    shown = logging.is_progress_bar_enabled()
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()
 
 

@@ -225,10 +225,10 @@ class ShardItems(Lazy[Item]):
             yield number, start - first, last - first
             start = last
 
-    def _cells(self, number: int, first: int, last: int, wanted: Sequence[str]) -> dict[str, list[str]]:
+    def _cells(self, number: int, first: int, last: int, meanings: Sequence[str]) -> dict[str, list[str]]:
         """Read what columns say of rows; every row has a name."""
         shard = self._shards[number]
-        columns = {meaning: name for meaning, name in self._meanings[number].items() if meaning in wanted}
+        columns = {meaning: name for meaning, name in self._meanings[number].items() if meaning in meanings}
         cells: dict[str, list[str]] = {}
         if shard.path.suffix.lower() == ".safetensors":
             cells["name"] = cells["path"] = list(self._kept_paths(number)[first:last])
