@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import hashlib
 import json
@@ -46,6 +45,7 @@ from likelyshot.data.tables import (
     Column,
     Table,
     as_written,
+    csv_rows,
     read_table,
     whole_numbers,
 )
@@ -343,8 +343,12 @@ def read_labels(labels: Any) -> Any:
         kind = path.suffix.lower()
         if kind == ".npy":
             return read_npy(path)
-        lines = path.read_text(encoding="utf-8-sig").rstrip().split("\n")
-        rows = list(csv.reader(lines)) if kind == ".csv" else [[line.strip()] for line in lines]
+        if kind == ".csv":
+            rows = list(csv_rows(path)) or [[]]
+        else:
+            rows = [[line.strip()] for line in path.read_text(encoding="utf-8-sig").split("\n")]
+        while len(rows) > 1 and not "".join(rows[-1]).strip():
+            rows.pop()
         if any(len(row) > 1 for row in rows):
             raise InputError("expected one label per line, but got several columns: keep that of the labels")
         cells = ["".join(row) for row in rows]

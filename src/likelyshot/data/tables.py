@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,6 +174,17 @@ def read_table(path: Path) -> Table:
     return Table(columns, numbers, list(problems.values()), kind)
 
 
+def csv_rows(path: Path, delimiter: str = ",") -> Iterator[list[str]]:
+    """Go through the rows of a CSV file as lists of cells, however many cells each has; an empty line has none.
+
+    Args:
+        path: The file, in UTF-8.
+        delimiter: What separates cells.
+    """
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        yield from csv.reader(file, delimiter=delimiter)
+
+
 def whole_numbers(cells: Sequence[str]) -> Sequence[int | str]:
     """Turn labels into whole numbers if all of them are, so that 10 follows 9; but 007 is a name.
 
@@ -219,8 +230,7 @@ def _read_csv(path: Path) -> tuple[Any, Mapping[int, Problem]]:
         return "skip"
 
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        header = next(csv.reader(file, delimiter=delimiter), [])
+    header = next(csv_rows(path, delimiter), [])
     table = arrow.read_csv(
         path,
         arrow.ReadOptions(use_threads=False, block_size=min(path.stat().st_size + 1, 2**30)),

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from likelyshot.data.splits import PARTS, disjoint
+from likelyshot.data.tables import csv_rows
 from likelyshot.errors import InputError, few
 
 #: The images of every class of every part; a data set without parts has the part "".
@@ -71,7 +72,7 @@ def by_tables(names: Sequence[str], folder: Path, split: str | None) -> Arranged
     """Follow the tables train.csv, val.csv and test.csv with the columns `filename` and `label`.
 
     A file is found by its path, or by the end of its path if that is unique, or unique in the folder of its class.
-    Only the images of the part that is wanted are looked up.
+    Only the images of this split are looked up.
     """
     tables = {part: _rows(folder / f"{part}.csv") for part in PARTS if (folder / f"{part}.csv").is_file()}
     if not tables:
@@ -109,8 +110,7 @@ def _rows(path: Path) -> dict[str, str]:
     Published tables have rows of unequal lengths, which `read_table` would leave out.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [[value.strip() for value in row] for row in csv.reader(file)]
+        rows = [[value.strip() for value in row] for row in csv_rows(path)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read the table {path} ({error}): correct it") from None
     header = rows[0] if rows else []
