@@ -21,7 +21,7 @@ SOME = 2  # tasks: each is like the others, and the host waits as often for many
 def test_the_host_hardly_ever_waits_and_the_scores_are_the_same(name, shots):
     some = 2 if (name, shots) == ("svm", 5) else SOME  # a thousand rounds before it asks
     seen, scores = syncs.count(name, shots=shots, tasks=some)
-    assert seen.found.total() <= 1, seen.found
+    assert seen.counts.total() <= 1, seen.counts
     _, support, labels, query = syncs.chunk(shots=shots)
     expected = syncs.ready(name, shots=shots)(support[:some], labels, query[:some])
     torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-4)
@@ -50,7 +50,7 @@ def test_a_wait_is_counted():
         x[x > 0.5]
         x[[0, 1]]
         torch.linalg.inv(torch.eye(2))
-    assert seen.found == {"_local_scalar_dense": 1, "index": 1, "_linalg_check_errors": 1}
+    assert seen.counts == {"_local_scalar_dense": 1, "index": 1, "_linalg_check_errors": 1}
     assert not seen.double
 
 
