@@ -91,6 +91,12 @@ def test_probabilities_are_said_in_words():
     }
 
 
+def test_long_names_break_after_underscores_and_stay_text():
+    answers = Answers(["row 0"], ["Painted_Bunting<b>_"], np.ones((1, 1)), np.zeros(1, bool), np.zeros(1))
+    html = gallery_html(texts_of(1), answers)
+    assert html.count("<bdi>Painted_<wbr>Bunting&lt;b&gt;_<wbr></bdi>") == 2  # bar, heading
+
+
 def test_labelled_examples_are_at_the_head_of_their_class():
     labelled = [Item(f"example {i}", "xy"[i % 2], text=f"like {i}") for i in range(40)]
     html = gallery_html(texts_of(3), make([0.95, 0.96, 0.01]), labelled=labelled)
@@ -150,6 +156,7 @@ def test_bars_and_counts_are_those_of_the_answers():
     assert rows == [("x", "100.00", "70.0", "3"), ("y", f"{100 * 0.3 / 0.7:.2f}", "30.0", "1")]
     assert "5 items in 2 classes; 1 is rejected" in html
     assert '<a href="#rejected">Rejected: 1</a>' in html
+    assert "<small>1 item that looks like none of the classes</small>" in html
 
 
 def test_a_class_that_nothing_was_taken_for_has_a_bar_but_no_section():

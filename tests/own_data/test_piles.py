@@ -598,7 +598,13 @@ def test_labelled_examples_come_from_several_places(tmp_path, monkeypatch):
         ("pile/3.png", "owl"),
         ("few/dog/2.png", "cat"),  # the later label
     ]
+    (tmp_path / "mine.csv").write_text("file,kind\nfew/cat/1.png,cat\npile/3.png,dog\n")
+    pile = read_labelled(["mine.csv", corrections], path_column="file", label_column="kind")
+    assert [item.label for item in pile.items] == ["cat", "owl", "cat"]
     (tmp_path / "texts.csv").write_text("text,label\na,cat\nb,dog\n")
+    (tmp_path / "more.csv").write_text("text,label,predicted\nb,cat,dog\n'=c,owl,cat\n")
+    pile = read_labelled(["texts.csv", "more.csv"])
+    assert [(item.text, item.label) for item in pile.items] == [("a", "cat"), ("b", "cat"), ("=c", "owl")]
     with pytest.raises(InputError, match=r"few has images and texts.csv texts: give them apart"):
         read_labelled(["few", "texts.csv"])
     with pytest.raises(InputError, match="got none"):

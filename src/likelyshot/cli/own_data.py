@@ -308,7 +308,7 @@ def _next(result: Classification, extras: dict[str, str], support: Sequence[Path
     places = [str(place) for place in support]
     done = {"Next": "check the rejected and the least certain answers."}
     first = result.items[0]
-    if "Gallery" in extras and support and first.path is not None and first.text is None:
+    if "Gallery" in extras and support and result.correctable:
         again = shlex.join(["--support", *places, "corrections.csv"])
         done = {"Next": f"correct what is wrong in the gallery, save it, and classify again with {again}"}
     elif "Gallery" not in extras and len(result.items) > 1 and support and (first.path or first.text):

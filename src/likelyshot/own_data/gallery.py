@@ -29,6 +29,7 @@ UNSURE, DOUBTFUL = 24, 0.9  # how many of the least certain answers come first, 
 EXAMPLES = 8  # labelled examples at the head of a class
 LEAST = 0.005  # smaller probabilities are not worth a word
 TEXT = 400  # characters of a text that are shown
+WHOLE = 20_000  # characters up to which a page has the whole text, which a correction needs
 SUPPORT = ("--support", "-s")
 
 
@@ -48,6 +49,8 @@ class Card(NamedTuple):
     text: str | None
     picture: Picture | None
     problem: str
+    correct: str = ""  # what a correction names it by: path, text, or nothing if it cannot be corrected
+    whole: str = ""  # its whole text, if that is longer than the text shown
 
 
 class _Group(NamedTuple):
@@ -69,6 +72,7 @@ def write_gallery(
     command: str = "",
     head: Sequence[str] = (),
     notes: Sequence[str] = (),
+    correctable: bool = True,
     progress: Progress | None = None,
 ) -> Path:
     """Write a page with the estimated class proportions and pictures, or texts, of every predicted class.
@@ -86,6 +90,7 @@ def write_gallery(
         command: The command line, for the end of the page.
         head: Sentences for the top of the page.
         notes: Further sentences, which the reader can unfold.
+        correctable: Whether the reader can name the right class of a picture or a text, and save that as a table.
         progress: Called after each picture.
     """
     page = gallery_html(
@@ -96,6 +101,7 @@ def write_gallery(
         command=command,
         head=head,
         notes=notes,
+        correctable=correctable,
         progress=progress,
     )
     return write_whole(path, page)
@@ -110,6 +116,7 @@ def gallery_html(
     command: str = "",
     head: Sequence[str] = (),
     notes: Sequence[str] = (),
+    correctable: bool = True,
     progress: Progress | None = None,
 ) -> str:
     """Make the HTML of `write_gallery`, whose arguments these are."""
@@ -134,6 +141,7 @@ def gallery_html(
     return render(
         "gallery",
         scripts=["corrections.js", "gallery.js"],
+        correctable=correctable,
         label_command=label_command(command),
         again_command=again_command(command),
         title="Gallery of predictions",
@@ -267,7 +275,12 @@ def _shown(group: _Group, answers: Answers, shares: NDArray[np.float64], cards: 
         ],
     }
     if group.kind == "rejected":
-        facts = f"{_count(group.total, 'item')} that look like none of the classes, the strangest first"
+        look = (
+            "looks like none of the classes"
+            if group.total == 1
+            else "look like none of the classes, the strangest first"
+        )
+        facts = f"{_count(group.total, 'item')} that {look}"
         return section | {"id": "rejected", "title": "Rejected", "facts": facts}
     if group.kind == "unsure":
         all_shown = len(group.rows) == group.total
@@ -299,16 +312,19 @@ def _cards(items: Sequence[Item], side: int, progress: Progress | None) -> Itera
 
 
 def _card(item: Item, side: int) -> Card:
-    text = picture = None
-    problem = "no picture, only an embedding"
+    name = Path(item.name).name or item.name
     if item.text is not None:
-        text = item.text[:TEXT] + ("…" if len(item.text) > TEXT else "")
-    elif item.path is not None:
+        cut = len(item.text) > TEXT
+        text = item.text[:TEXT] + ("…" if cut else "")
+        correct = "text" if len(item.text) <= WHOLE else ""
+        return Card(item.name, name, text, None, "", correct, item.text if cut and correct else "")
+    problem = "no picture, only an embedding"
+    if item.path is not None:
         try:
-            picture = thumbnail(item.path, item.name, side)
+            return Card(item.name, name, None, thumbnail(item.path, item.name, side), "", "path")
         except ImageError as error:
             problem = error.kind
-    return Card(item.name, Path(item.name).name or item.name, text, picture, problem)
+    return Card(item.name, name, None, None, problem)
 
 
 def thumbnail(path: Path, name: str, side: int) -> Picture:

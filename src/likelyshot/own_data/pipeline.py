@@ -326,6 +326,12 @@ class Classification:
         """The method that classifies this pile."""
         return self.model.method_for(len(self.items))
 
+    @property
+    def correctable(self) -> bool:
+        """Whether corrected pictures or texts can join the labelled examples, which were pictures or texts too."""
+        first = self.items[0]
+        return bool(self.model.encoder_digest) and (first.path is not None or first.text is not None)
+
     @cached_property
     def _score(self) -> Score | None:
         """What scores rows one by one; a transductive method goes through the pile here, once."""
@@ -452,6 +458,7 @@ class Classification:
             command=command,
             head=head,
             notes=[note for note in notes if note not in head],
+            correctable=self.correctable,
             progress=progress,
         )
 

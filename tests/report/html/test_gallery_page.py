@@ -129,6 +129,46 @@ def test_corrections_become_a_table_of_labelled_examples(open_page, page, tmp_pa
     assert [item.label for item in read_labelled(tmp_path / "corrections.csv").items] == ["owl, barn", "dog"]
 
 
+def test_corrected_texts_become_a_table_of_labelled_examples(open_page, tmp_path):
+    texts = ["=a parcel, late", 'two\nlines "so"', "long " * 100, "x" * 30_000, "gone"]
+    items = [Item(f"row {i + 1}", text=text) for i, text in enumerate(texts)]
+    probabilities = np.array([[0.95, 0.05], [0.94, 0.06], [0.7, 0.3], [0.92, 0.08], [0.05, 0.95]])
+    answers = Answers([item.name for item in items], ["late", "lost"], probabilities, np.zeros(5, bool), np.zeros(5))
+    command = "likelyshot classify -s mine.csv -q pile.csv --text-column words --label-column kind --gallery g.html"
+    tab = open_page(write_gallery(tmp_path / "g.html", items, answers, command=command), 390)
+    assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    fields = tab.locator("#c0 .card .right")
+    assert fields.count() == 3  # one is too long for the page
+    for place, label in enumerate(("lost", "found, again", "lost")):
+        fields.nth(place).fill(label)
+    fields.nth(2).blur()
+    assert tab.locator("#unsure .right").input_value() == "lost"  # the same text
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name="Save corrections (3)").click()
+    download.value.save_as(tmp_path / "corrections.csv")
+    told = tab.locator("#told-command").inner_text().strip()
+    assert told.startswith("likelyshot classify -s mine.csv corrections.csv -q pile.csv")
+    (tmp_path / "mine.csv").write_text("words,kind\nwhere is it,late\nlost for good,lost\n")
+    both = [tmp_path / "mine.csv", tmp_path / "corrections.csv"]
+    read = read_labelled(both, text_column="words", label_column="kind")
+    assert [(item.text, item.label) for item in read.items[2:]] == [
+        (texts[0], "lost"),
+        (texts[1], "found, again"),
+        (texts[2], "lost"),
+    ]
+
+
+def test_a_page_about_vectors_has_nothing_to_correct(open_page, tmp_path):
+    items = [Item("row 1", text="a"), Item("row 2", text="b")]
+    answers = Answers(
+        ["row 1", "row 2"], ["x", "y"], np.array([[0.9, 0.1], [0.2, 0.8]]), np.zeros(2, bool), np.zeros(2)
+    )
+    tab = open_page(write_gallery(tmp_path / "g.html", items, answers, correctable=False))
+    assert tab.locator(".right").count() == 0
+    assert tab.locator("#save-corrections").is_hidden()
+    assert tab.locator("#correct").is_visible()
+
+
 def test_the_command_of_the_labelling_page_is_told(open_page, page):
     tab = open_page(page)
     assert tab.locator("#told-command").is_hidden()

@@ -48,7 +48,7 @@ def read_labelled(
     their names unless they are given; or it names rows of features files, in the columns features_file and
     features_row. Paths count from the folder of the table, or from `root`, and must not leave both. Labels are kept to
     the letter; classes that differ in case or Unicode form alone are reported. Of several, all are of one kind, and a
-    file that is in more than one has the label of the last.
+    file or text that is in more than one has the label of the last.
     """
     columns = Columns(path_column, label_column, text_column)
     paths = [path] if isinstance(path, str | Path) else path
@@ -88,10 +88,17 @@ def _joined(piles: Sequence[Pile], paths: Sequence[str | Path]) -> Pile:
         raise InputError(f"expected vectors of one length, but got {got} numbers: use one encoder for all")
     problems = [problem for pile in piles for problem in pile.problems]
     items = [item for pile in piles for item in pile.items]
-    last = {os.path.realpath(item.path): row for row, item in enumerate(items) if item.path is not None}
+    keys = [_same(item, kinds[0]) for item in items]
+    last = {key: row for row, key in enumerate(keys)}
     whole = Pile(items, np.concatenate(vectors) if vectors else None, problems, kinds[0])
-    last_rows = [row for row, item in enumerate(items) if item.path is None or last[os.path.realpath(item.path)] == row]
-    return _only(whole, last_rows)
+    return _only(whole, [row for row, key in enumerate(keys) if not key or last[key] == row])
+
+
+def _same(item: Item, kind: str) -> str:
+    """Give what tells an example from others: its text, or its file; nothing for a vector without one."""
+    if kind == "text":
+        return item.text or ""
+    return "" if item.path is None else os.path.realpath(item.path)
 
 
 def _only(pile: Pile, rows: Sequence[int]) -> Pile:

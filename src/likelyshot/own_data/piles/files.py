@@ -52,9 +52,11 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
     if not count:
         raise InputError(f"expected rows below a header, but found none{left_out(problems)}: write it again")
     known = {column.name for column in table.columns}
+    answers = table.find(ANSWER_COLUMNS)  # None unless this is a table of answers, or of corrections
+    if answers is not None:  # its columns are ours, not those of the user's tables
+        columns = Columns(*(name if name in known else None for name in columns))
     named = columns.label if labelled or columns.label in known else None  # a pile needs no labels
     label_column = table.named(named) if named else table.find(LABEL_COLUMNS)
-    answers = table.find(ANSWER_COLUMNS)  # None unless this is a table of answers
     if answers is not None:
         folders = [*folders, Path.cwd().resolve()]  # its paths are as the user typed them
         label_column = label_column or (answers if labelled else None)

@@ -1,13 +1,17 @@
-// Lets a reader name the right class of a picture, and save that as a table that `classify --support` reads.
-const corrections = new Map(); // path -> the right class, and the one that was predicted
+// Lets a reader name the right class of a picture or a text, and save that as a table that `classify --support` reads.
+const corrections = new Map(); // path or text -> the right class, and the one that was predicted
 const save = document.getElementById("save-corrections");
 const told = document.getElementById("corrections-told");
 const tools = document.getElementById("corrections");
 const command = document.querySelector("#told-command code");
 const { inPage, again } = command.dataset;
+const cards = [...document.querySelectorAll(".card[data-correct]")]; // all are pictures, or all are texts
+const fields = new Map(); // path or text -> its fields
+const column = cards[0]?.dataset.correct;
 
-for (const card of document.querySelectorAll(".cards:not(.labelled) > .card:has(img)")) {
+for (const card of cards) {
   const name = card.querySelector(".name").title;
+  const key = column === "path" ? name : (card.dataset.whole ?? card.querySelector(".text")?.textContent);
   const field = document.createElement("input");
   field.className = "right";
   field.placeholder = "right class";
@@ -15,26 +19,25 @@ for (const card of document.querySelectorAll(".cards:not(.labelled) > .card:has(
   field.setAttribute("aria-label", `Right class of ${name}`);
   field.addEventListener("change", () => {
     const label = field.value.trim();
-    if (label) corrections.set(name, [label, card.dataset.predicted]);
-    else corrections.delete(name);
-    for (const other of document.querySelectorAll(".right")) {
-      if (other.closest(".card").querySelector(".name").title === name) other.value = label;
-    }
+    if (label) corrections.set(key, [label, card.dataset.predicted]);
+    else corrections.delete(key);
+    for (const other of fields.get(key)) other.value = label; // a card may be among the least certain, too
     save.disabled = corrections.size === 0;
     save.textContent = corrections.size ? `Save corrections (${corrections.size})` : "Save corrections";
   });
+  fields.set(key, [...(fields.get(key) ?? []), field]);
   card.append(field);
 }
 
 const cell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
 save.addEventListener("click", () => {
-  const lines = [...corrections].map(([path, classes]) => {
-    const safe = /^[=+\-@\t\r\n]/.test(path) ? `'${path}` : path; // as tables of answers write such names
+  const lines = [...corrections].map(([key, classes]) => {
+    const safe = /^[=+\-@\t\r\n]/.test(key) ? `'${key}` : key; // as tables of answers write such names
     return `${[safe, ...classes].map(cell).join(",")}\n`;
   });
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([`path,label,predicted\n${lines.join("")}`], { type: "text/csv" }));
+  link.href = URL.createObjectURL(new Blob([`${column},label,predicted\n${lines.join("")}`], { type: "text/csv" }));
   link.download = "corrections.csv";
   link.click();
   URL.revokeObjectURL(link.href);
