@@ -16,7 +16,7 @@ from likelyshot.encoders.extract import save_splits
 from likelyshot.heads.starts import STARTS
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import needs
-from likelyshot.methods.maml import logits
+from likelyshot.methods.maml import encode, logits
 
 
 def test_every_method_that_needs_a_head_has_one():
@@ -130,3 +130,35 @@ def test_only_a_conv4_of_the_same_widths_starts_a_head_of_maml():
     for wrong in ((head, other), (heads.build("feat", {}, dim=12), conv4)):
         with pytest.raises(InputError, match="expected the Conv4 of this checkpoint for a head of maml"):
             heads.start_from(*wrong)
+
+
+def conv4_file(tmp_path, **params):
+    encoder = networks.build("conv4", {"widths": [4, 4, 4, 4], **params})
+    images = torch.rand(6, 3, 16, 16)
+    encoder(images)  # moves the statistics of BatchNorm
+    facts = {"recipe": {"data": {"size": 16}}}
+    return encoder.eval(), images, save_checkpoint(tmp_path / "conv4.safetensors", encoder_checkpoint(encoder, facts))
+
+
+def test_a_conv4_is_the_head_of_entropy_min_network(tmp_path):
+    encoder, images, file = conv4_file(tmp_path)
+    head, pixels = load_head(file), images.flatten(1)
+    assert (head.name, head.dim, head.trained["encoder"]) == ("entropy_min_network", 768, "pixels, 16 x 16")
+    with torch.no_grad():
+        vectors = encoder(images)
+    torch.testing.assert_close(encode(head(pixels), pixels, len(pixels)), vectors, rtol=1e-5, atol=1e-6)
+    labels, call = torch.arange(3), {"n_ways": 3, "steps": 0, "normalise": False}
+    scores = METHODS["entropy_min_network"](pixels[:3], labels, pixels[3:], head=head, **call)
+    nearest = METHODS["euclidean"](vectors[:3], labels, vectors[3:], n_ways=3)
+    torch.testing.assert_close(scores, 7.5 * nearest, rtol=1e-4, atol=1e-4)
+    assert not any(weight.requires_grad for weight in head.parameters())
+
+
+def test_a_conv4_with_several_widths_or_of_another_method_is_refused(tmp_path):
+    _, images, file = conv4_file(tmp_path, widths=[4, 4, 4, 8])
+    with pytest.raises(InputError, match=r"expected a Conv4 with one width in .*, got \[4, 4, 4, 8\]"):
+        load_head(file)
+    _, images, file = conv4_file(tmp_path)
+    pixels = images.flatten(1)
+    with pytest.raises(InputError, match="expected a head of feat, got one of entropy_min_network"):
+        METHODS["feat"](pixels[:2], torch.arange(2), pixels[2:], n_ways=2, head=load_head(file))

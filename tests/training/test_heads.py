@@ -11,7 +11,7 @@ from likelyshot.data.tasks import Balanced
 from likelyshot.encoders import networks as encoders
 from likelyshot.encoders.checkpoints import load_checkpoint
 from likelyshot.evaluation.run import Job, read_networks, run
-from likelyshot.heads.starts import STARTS
+from likelyshot.heads.starts import TRAINED
 from likelyshot.training.loop import Stopped, _optimiser
 from likelyshot.training.machines import Machines
 from likelyshot.training.pool import open_data, read_pool
@@ -45,7 +45,7 @@ def frozen(features_file, tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("name", TRAINED)
 def test_training_a_head_lowers_the_loss_and_the_features_carry_it(name, frozen, changed, tmp_path):
     temperature = 1.0 if name in ("versa", "leo", "anil", "meta_lstm", "tpn", "sib", "matching_fce") else 0.1
     rate = 1e-3 if name in ("versa", "ctm") else 1e-2
@@ -177,7 +177,7 @@ def test_a_head_is_refused_on_features_of_another_network(frozen, changed, tmp_p
         list(run([Job("feat", {}, tasks)], networks))
 
 
-@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("name", TRAINED)
 def test_every_head_has_a_packaged_recipe(name):
     recipe = load_recipe(f"cub_frozen_{name}")
     assert recipe.finetune.metric == name

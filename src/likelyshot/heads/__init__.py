@@ -20,7 +20,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from likelyshot.data.files import convert
+from likelyshot.encoders import networks
 from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, restore_module
+from likelyshot.encoders.networks.flat import pixels_title
+from likelyshot.encoders.pixels import trained_preparation
 from likelyshot.errors import InputError, nearest, shown
 from likelyshot.functional.checks import Weights
 from likelyshot.heads.starts import STARTS
@@ -112,23 +115,23 @@ def parameters(name: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def start_from(head: Head, checkpoint: Checkpoint) -> None:
-    """Give a head of maml the weights of a trained Conv4; without `batch_norm`, BatchNorm becomes scales and shifts.
+    """Give a head that is a network the weights of a trained Conv4; without BatchNorm, it becomes scales and shifts.
 
     Args:
         head: A head with layers of the same widths, for images.
         checkpoint: Of a run of `likelyshot train` with the encoder conv4.
     """
     described, tensors = checkpoint.facts_as(_WithEncoder).encoder, checkpoint.part("encoder")
-    if head.name != "maml" or described.name != "conv4":
+    if head.name not in ("maml", "entropy_min_network") or described.name != "conv4":
         raise InputError(
             f"expected the Conv4 of {checkpoint.where} for a head of maml, got {described.name[:80]!r} for a head of "
             f"{head.name}: leave finetune.head_weights out"
         )
-    weights = {"log_rate": head.get_parameter("log_rate").detach()}
+    weights = {key: value.detach() for key, value in head.named_parameters() if key == "log_rate"}
     for number, place in enumerate((0, 4, 8, 12), 1):
         scale, shift = tensors[f"layers.{place + 1}.weight"], tensors[f"layers.{place + 1}.bias"]
         weights[f"layer{number}"] = tensors[f"layers.{place}.weight"]
-        if head.params["batch_norm"]:
+        if "norm1" in head._parameters:
             weights |= {f"norm{number}": scale, f"norm_bias{number}": shift}
             continue
         mean, variance = (tensors[f"layers.{place + 1}.running_{part}"] for part in ("mean", "var"))
@@ -148,6 +151,7 @@ class _Described(msgspec.Struct):
 
 class _Named(msgspec.Struct):
     name: str
+    params: dict[str, Any] = {}
 
 
 class _WithEncoder(msgspec.Struct):
@@ -167,15 +171,36 @@ def stored(head: Head) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def load_head(path: str | Path) -> Head:
     """Read the head of a checkpoint, or of a features file, that `likelyshot train` has written.
 
+    A Conv4 without a head is that of `entropy_min_network`.
+
     Args:
         path: Such as runs/cub_frozen_feat/best.safetensors.
     """
     head = head_of_features(path)
     if head is None:
-        head = head_of(load_checkpoint(path))
+        checkpoint = load_checkpoint(path)
+        head = head_of(checkpoint) or network_of(checkpoint)
     if head is None:
         raise InputError(f"expected a trained head in {path}, but it has none: train one with likelyshot train")
     return head
+
+
+def network_of(checkpoint: Checkpoint) -> Head | None:
+    """Build the head of entropy_min_network from the Conv4 of a checkpoint; None if it has no such encoder."""
+    if "head" in checkpoint.facts or "encoder" not in checkpoint.facts:
+        return None
+    encoder = checkpoint.facts_as(_WithEncoder).encoder
+    if encoder.name != "conv4":
+        return None
+    how = trained_preparation(checkpoint, checkpoint.where)
+    widths, side = networks.parameters(encoder.name, encoder.params)["widths"], 0 if how is None else how.size
+    if len(set(widths)) > 1:
+        raise InputError(f"expected a Conv4 with one width in {checkpoint.where}, got {list(widths)}: train another")
+    params = {"side": side, "layers": 4, "width": widths[0]}
+    head = build("entropy_min_network", params, dim=3 * side * side)
+    start_from(head, checkpoint)
+    head.trained = {"encoder": pixels_title(side)}
+    return head.requires_grad_(False).eval()
 
 
 def head_of(checkpoint: Checkpoint) -> Head | None:

@@ -158,6 +158,15 @@ def maml(
     return weights
 
 
-STARTS: dict[str, Start] = {
+def entropy_min_network(dim: int, *, width: int = 64, layers: int = 1, side: int = 1) -> dict[str, Tensor]:
+    """Entropy-min: the network of MAML without BatchNorm."""
+    weights = maml(dim, width=width, layers=layers, side=side, batch_norm=False)
+    return {key: value for key, value in weights.items() if key != "log_rate"}
+
+
+#: Heads that episodes train.
+TRAINED: dict[str, Start] = {
     start.__name__: start for start in (feat, versa, siamese, matching_fce, tpn, sib, leo, anil, maml, ctm, meta_lstm)
 }
+#: All heads: that of entropy_min_network is a trained encoder.
+STARTS: dict[str, Start] = {**TRAINED, "entropy_min_network": entropy_min_network}

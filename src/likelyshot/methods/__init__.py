@@ -24,6 +24,7 @@ from likelyshot.methods.cosine import cosine
 from likelyshot.methods.ctm import ctm
 from likelyshot.methods.deepemd import deepemd
 from likelyshot.methods.entropy_min import entropy_min
+from likelyshot.methods.entropy_min_network import entropy_min_network
 from likelyshot.methods.euclidean import euclidean
 from likelyshot.methods.facts import Facts, Variant
 from likelyshot.methods.feat import feat
@@ -104,6 +105,7 @@ FACTS: dict[Method, Facts] = {
     ctm: Facts("CTM", "closed form"),
     meta_lstm: Facts("Meta-LSTM", "trained", memory=21.0),
     entropy_min: Facts("Entropy-min, classifier only", published="Entropy-min", quick=True),
+    entropy_min_network: Facts("Entropy-min, whole network", slow=True, memory=10.0),
     tim: Facts("TIM-GD", published="TIM", temperature=0.17, slow=True),
     alpha_tim: Facts("alpha-TIM", temperature=0.17, slow=True),
     laplacianshot: Facts(

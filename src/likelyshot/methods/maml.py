@@ -122,6 +122,14 @@ def logits(w: Mapping[str, Tensor], x: Tensor, known: int) -> Tensor:
 
     Shapes: x (n, d), or for linear layers (..., n, d) with weights of each task -> (..., n, k).
     """
+    return encode(w, x, known) @ w["classifier"].mT + w["classifier_bias"].unsqueeze(-2)
+
+
+def encode(w: Mapping[str, Tensor], x: Tensor, known: int) -> Tensor:
+    """Give what the network hands to its classifier; `known` as in `logits`.
+
+    Shapes: x (n, d), or for linear layers (..., n, d) with weights of each task -> (..., n, width).
+    """
     image, normed, number = w["layer1"].ndim == 4, "norm1" in w, 1
     names = ("norm", "norm_bias") if normed else ("scale", "shift")
     if image:
@@ -139,5 +147,4 @@ def logits(w: Mapping[str, Tensor], x: Tensor, known: int) -> Tensor:
         x = relu(x * scale + shift)
         x = max_pool2d(x, 2) if image else x
         number += 1
-    x = x.mean((2, 3)) if image else x
-    return x @ w["classifier"].mT + w["classifier_bias"].unsqueeze(-2)
+    return x.mean((2, 3)) if image else x

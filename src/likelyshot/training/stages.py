@@ -17,6 +17,7 @@ from likelyshot.data.tasks import Balanced, Dirichlet, Tasks, sample_tasks
 from likelyshot.encoders.checkpoints import load_checkpoint
 from likelyshot.encoders.extract import FLOOR
 from likelyshot.encoders.networks import Encoder
+from likelyshot.encoders.networks.flat import pixels_title
 from likelyshot.errors import InputError
 from likelyshot.functional.scores import l2_normalise
 from likelyshot.heads import REGULARISERS, Head
@@ -250,7 +251,7 @@ def encoder_title(recipe: Recipe, train: Pool) -> str:
     if recipe.encoder.name == "identity":
         return train.source.get("encoder", "")
     if recipe.encoder.name == "flat":
-        return f"pixels, {recipe.data.size} x {recipe.data.size}"
+        return pixels_title(recipe.data.size)
     trained_with = recipe.finetune.metric if recipe.finetune.epochs else "cross entropy"
     return f"{recipe.encoder.name} trained with {trained_with}, seed {recipe.run.seed}"
 

@@ -27,6 +27,11 @@ class Flat(Encoder):
         return images.flatten(1)
 
 
+def pixels_title(side: int) -> str:
+    """Name the vectors of images that are taken as they are, the same in every run."""
+    return f"pixels, {side} x {side}"
+
+
 def flat(*, side: int = 32) -> Flat:
     """Build the encoder that only flattens images of `side` x `side` pixels.
 
