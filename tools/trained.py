@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from cells import scored
 from numpy.typing import NDArray
 
-from likelyshot import Balanced, Dirichlet, Features, InputError, Result, evaluate, load_head, sample_tasks
+from likelyshot import Balanced, Dirichlet, Features, InputError, load_head, sample_tasks
 from likelyshot.data.results import mean_ci95
 from likelyshot.data.tasks import Tasks
-from likelyshot.evaluation.evaluate import describe
-from likelyshot.heads.starts import STARTS
-from likelyshot.methods import Method
+from likelyshot.heads.starts import TRAINED
 from likelyshot.methods.binding import bind, titles
 from likelyshot.training.recipes import load_recipe
 from likelyshot.training.run import train
@@ -128,16 +127,6 @@ def print_validation(folder: Path, rows: Sequence[Row], rates: Sequence[float], 
         print(f"| {row.title} | " + " | ".join(cells) + " |")
 
 
-def scored(method: Method, features: Features, path: Path, tasks: Tasks) -> Result:
-    """Evaluate a method, unless the file has the result."""
-    known = Result.load(path) if path.exists() else None
-    wanted = [tasks.digest, json.loads(json.dumps(describe(method)[1]))]
-    if known is None or [known.config["tasks_digest"], known.config["params"]] != wanted:
-        known = evaluate(method, features, tasks)
-        known.save(path)
-    return known
-
-
 def shared_out(
     row: Row, test: Features, places: Sequence[Path], cells: Sequence[Path], tasks: Tasks
 ) -> NDArray[np.float64]:
@@ -164,7 +153,6 @@ def tables(
     """
     test = Features.load(features, split="test")
     cells = folder / "cells"
-    cells.mkdir(exist_ok=True)
     plans = {"balanced": Balanced(15), "Dirichlet(2)": Dirichlet(75, ALPHA)}
     titled = {name: titles()[name] for name in PLAIN} | {row.key: row.title for row in rows}
     for shots in SHOTS:
@@ -212,7 +200,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 3.0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--methods", nargs="+", default=list(STARTS))
+    parser.add_argument("--methods", nargs="+", default=list(TRAINED))
     parser.add_argument("--train-only", action="store_true")
     parser.add_argument("--score-only", action="store_true", help="score the heads that are there")
     arguments = parser.parse_args()

@@ -129,6 +129,15 @@ def test_a_metric_must_have_gradients_and_need_nothing_else():
         training_method("lr_ici", {})
 
 
+def test_cells_of_maps_are_trained_on_vectors_of_the_encoders_length(parts):
+    pytest.importorskip("ot")
+    grid = {"finetune.metric": "deepemd", "finetune.temperature": 1.0, "finetune.learn_temperature": False}
+    stage = finetuning(*parts(**grid, **{"finetune.params": {"grid": 2}}))
+    assert stage.outcome(stage.module, stage.plan(0), 0, 0, Share()).loss.requires_grad
+    with pytest.raises(InputError, match="expected vectors of grid x grid = 9 cells, got 8 numbers"):
+        finetuning(*parts(**grid, **{"finetune.params": {"grid": 3}}))
+
+
 def test_a_temperature_is_fixed_or_learned(parts):
     fixed = finetuning(*parts(**{"finetune.learn_temperature": False}))
     learned = finetuning(*parts())

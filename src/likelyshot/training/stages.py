@@ -214,7 +214,7 @@ def finetuning(recipe: Recipe, encoder: Encoder, train: Pool, world: int = 1) ->
         raise InputError(
             f"{settings.metric} has no regulariser: leave finetune.regulariser out, or train {', '.join(REGULARISERS)}"
         )
-    method = training_method(settings.metric, settings.params, head)
+    method = training_method(settings.metric, settings.params, head, encoder.dim)
     module = Episodic(encoder, method, settings, head)
     return Stage("finetune", 2, settings, module, settings.head_lr, steps, plan, outcome, settings.clip)
 
@@ -256,8 +256,8 @@ def encoder_title(recipe: Recipe, train: Pool) -> str:
     return f"{recipe.encoder.name} trained with {trained_with}, seed {recipe.run.seed}"
 
 
-def training_method(name: str, params: Mapping[str, Any], head: Head | None = None) -> Method:
-    """Bind a method for training, or raise InputError if it cannot be trained with."""
+def training_method(name: str, params: Mapping[str, Any], head: Head | None = None, dim: int = 3) -> Method:
+    """Bind a method for training on vectors of length `dim`, or raise InputError if it cannot be trained with."""
     known = parameters(name)
     if missing := [need for need in needs(name) if need != "head" or head is None]:
         raise InputError(
@@ -266,7 +266,7 @@ def training_method(name: str, params: Mapping[str, Any], head: Head | None = No
         )
     bound = {"lambda_max": LAMBDA_MAX, **params} if "lambda_max" in known else params
     method = bind(name, bound, {"head": head})
-    dim, ways = (3, 2) if head is None else (head.dim, head.params.get("ways", 2))
+    ways = 2 if head is None else head.params.get("ways", 2)
     features = torch.linspace(0.1, 1.0, 2 * ways * dim).view(2 * ways, dim).requires_grad_()
     scores = method(features[:ways], torch.arange(ways), features[ways:], n_ways=ways)
     if not scores.requires_grad:
