@@ -51,7 +51,7 @@ def explore_page(data: Exploration, *, command: str, pictures: Sequence[Path | N
     mapped = _map_section(data, pictures)
     settings = _settings(data["about"])
     if "families" not in data:
-        return Page(data["about"]["title"], explore_summary(data), [mapped], settings, command)
+        return Page(f"Map of {data['about']['title']}", explore_summary(data), [mapped], settings, command)
     about, families, between, scores = (data[name] for name in ("about", "families", "between", "scores"))
     chosen = {key: data[key] for key in ("classes", "features", "features_of", "histograms", "rates")}
     feature, classes = striking(data)[0]
@@ -88,7 +88,7 @@ def explore_page(data: Exploration, *, command: str, pictures: Sequence[Path | N
             [*score_charts(data), _score_table(scores)],
         ),
     ]
-    return Page(about["title"], explore_summary(data), sections, settings, command)
+    return Page(f"Features of {about['title']}", explore_summary(data), sections, settings, command)
 
 
 def _settings(about: Exploration) -> dict[str, str]:
@@ -133,7 +133,8 @@ def _picture(path: Path | None, name: str, side: int) -> str:
 def explore_summary(data: Exploration) -> list[str]:
     """Summarise what was found in five sentences, or in one if there is only a map."""
     about = data["about"]
-    source = " of ".join(text for text in (about["encoder"], about["dataset"]) if text)
+    dataset = about["dataset"] if about["dataset"] != about["file"] else ""
+    source = ", ".join(text for text in (about["encoder"], dataset and f"images of {dataset}") if text)
     where = f"{about['file']}, split {about['split']}" if about["split"] else about["file"]
     count = f" of {about['classes']:,} classes" if about["classes"] > 1 else ""
     first = (

@@ -53,3 +53,17 @@ def test_transformers_are_signed(timm):
 def test_what_timm_does_not_have(timm):
     with pytest.raises(InputError, match=r"cannot load 'no_such_net' \(.*list_models"):
         open_encoder("timm:no_such_net")
+
+
+def test_a_network_in_a_folder(tmp_path):
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    network = timm.create_model("test_resnet", pretrained=False).eval()
+    timm.models.save_for_hf(network, tmp_path / "net", safe_serialization=True)
+    encoder = open_encoder(f"timm:{tmp_path / 'net'}")
+    prepared = encoder.prepare(Image.new("RGB", (300, 200), "red"))
+    network.reset_classifier(0)
+    np.testing.assert_allclose(encoder.encode([prepared])[0], network(prepared[None])[0].detach(), atol=1e-5)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"expected model.safetensors in the folder .*empty"):
+        open_encoder(f"timm:{tmp_path / 'empty'}")

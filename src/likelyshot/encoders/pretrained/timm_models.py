@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from likelyshot.encoders.pretrained import FunctionEmbedder, identity, need, probed
 from likelyshot.errors import InputError
 
+WEIGHTS = "model.safetensors"  # of a folder; others are pickles
+
 
 def open_timm(model: str, device: str = "cpu") -> FunctionEmbedder:
-    """Load a network by timm's name for it, such as resnet50.a1_in1k, with the preprocessing it was trained with."""
+    """Load a network, with the preprocessing it was trained with.
+
+    Args:
+        model: timm's name for it, such as resnet50.a1_in1k, or a folder that timm saved it to.
+        device: Where it runs.
+    """
     timm = need("timm", "timm torchvision")
     data = need("timm.data", "timm torchvision")
     import torch
 
+    folder = Path(model)
+    if folder.is_dir() and not (folder / WEIGHTS).is_file():
+        raise InputError(
+            f"expected {WEIGHTS} in the folder {model!r}, but there is none: save the network there by timm"
+        )
     try:
-        network = timm.create_model(model, pretrained=True, num_classes=0)
+        network = timm.create_model(f"local-dir:{model}" if folder.is_dir() else model, pretrained=True, num_classes=0)
     except Exception as error:  # timm, its hub and its downloads each have errors of their own
         reason = str(error).strip().partition("\n")[0]
         known = "timm.list_models(pretrained=True) lists them"
