@@ -4,20 +4,22 @@ python tools/trained_networks.py IMAGES STAGE1 FOLDER [--tasks 2000] [--slow-tas
     [--epochs 3] [--episodes 100] [--validation-tasks 200] [--methods mll feat] [--train-only]
 
 STAGE1 is best.safetensors of a run of cifar_fs_conv4_euclidean with finetune.epochs=0. Every run has a folder and every
-cell of the table a file; a second call goes on. The epoch is chosen on the validation classes. The last rows adapt the
-network of STAGE1 to every task, by entropy minimisation, and are not trained; --adapted-tasks 0 leaves them out.
+cell of the table a file; a second call goes on. The epoch, and lambda_max of MLL, are chosen on the validation classes.
+The last rows adapt the network of STAGE1 to every task, by entropy minimisation, and are not trained; --adapted-tasks 0
+leaves them out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from cells import scored
 
-from likelyshot import Balanced, Dirichlet, Features, InputError, Result, load_head, sample_tasks
+from likelyshot import Balanced, Dirichlet, Features, InputError, Result, evaluate, load_head, sample_tasks
 from likelyshot.encoders import networks
 from likelyshot.methods import Method
 from likelyshot.methods.binding import bind, needs, titles
@@ -30,6 +32,7 @@ METHODS = ("mll", "euclidean", "cosine", "ridge", "feat", "anil", "ctm", "deepem
 CHANGES = {"maml": ["finetune.head.batch_norm=false", "finetune.head_lr=1e-4"]}
 PARAMS: dict[str, dict[str, Any]] = {"deepemd": {"grid": 2}}
 SLOW = ("deepemd", "maml")
+LAMBDAS = (5.0, 10.0, 20.0, 40.0, 80.0)
 #: Rows that adapt the first stage to every task: their titles, and parameters of entropy_min_network.
 ADAPTED: dict[str, dict[str, Any]] = {
     "Stage 1, nearest prototype": {"steps": 0},
@@ -56,7 +59,17 @@ def train_network(name: str, arguments: argparse.Namespace) -> None:
 def bound(folder: Path, name: str) -> Method:
     """Bind a method to its parameters and to the head of its run."""
     head = {"head": load_head(folder / name / "best.safetensors")} if "head" in needs(name) else {}
-    return bind(name, PARAMS.get(name, {}), head)
+    params = {"lambda_max": best_bound(folder / name)} if name == "mll" else PARAMS.get(name, {})
+    return bind(name, params, head)
+
+
+def best_bound(place: Path) -> float:
+    """Choose lambda_max on 1,000 tasks of the validation classes, 1-shot."""
+    features = Features.load(place / "features.safetensors", split="val")
+    tasks = sample_tasks(features.labels, n_tasks=1_000, query=Balanced(15), seed=1)
+    accuracy = {bound: evaluate(bind("mll", {"lambda_max": bound}), features, tasks).mean for bound in LAMBDAS}
+    print("lambda_max of MLL:", {bound: f"{100 * mean:.2f}" for bound, mean in accuracy.items()}, file=sys.stderr)
+    return max(accuracy, key=lambda bound: accuracy[bound])
 
 
 def pixels(images: Path) -> Features:
@@ -125,7 +138,8 @@ def main() -> None:
             continue
         features = Features.load(folder / name / "features.safetensors", split="test")
         n_tasks = arguments.slow_tasks if name in SLOW else arguments.tasks
-        results = [cell(folder, name, bound(folder, name), features, column, n_tasks) for column in COLUMNS]
+        method = bound(folder, name)
+        results = [cell(folder, name, method, features, column, n_tasks) for column in COLUMNS]
         reference = results if name == "mll" else reference
         print_row(titles()[name], validation(folder, name), results, reference)
     if arguments.adapted_tasks:
