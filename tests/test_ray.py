@@ -186,17 +186,19 @@ def draw_images(folder, count):
         Image.fromarray(noise).save(path)
 
 
-def test_extraction_has_the_same_vectors(tmp_path, driver, monkeypatch):
+def test_extraction_has_the_same_bytes(tmp_path, driver, monkeypatch):
     monkeypatch.setattr("likelyshot.encoders.blocks.BLOCK", 1)
     draw_images(tmp_path, 80)
     settings = {"encoder": "conv4_cifar_fs", "cache": None}
-    one = extract(tmp_path / "images", tmp_path / "one.safetensors", **settings).features
-    with on_ray():
-        other = extract(tmp_path / "images", tmp_path / "other.safetensors", **settings).features
-    assert torch.equal(one.vectors, other.vectors)
-    assert (one.digest, list(one.paths)) == (other.digest, list(other.paths))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "one.safetensors", "other.safetensors"]
-    (tmp_path / "images" / "class 0" / "broken.png").write_bytes(b"no")
+    for skip in (False, True):
+        extract(tmp_path / "images", tmp_path / "one.safetensors", skip_unreadable=skip, **settings)
+        with on_ray():
+            result = extract(tmp_path / "images", tmp_path / "other.safetensors", skip_unreadable=skip, **settings)
+            again = extract(tmp_path / "images", tmp_path / "other.safetensors", skip_unreadable=skip, **settings)
+        assert (tmp_path / "one.safetensors").read_bytes() == (tmp_path / "other.safetensors").read_bytes()
+        assert (result.computed, again.computed) == (True, False)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "one.safetensors", "other.safetensors"]
+        (tmp_path / "images" / "class 0" / "broken.png").write_bytes(b"no")
     classify(tmp_path / "images", tmp_path / "images", **settings).save(tmp_path / "one.csv")
     with on_ray():
         classify(tmp_path / "images", tmp_path / "images", **settings).save(tmp_path / "other.csv")

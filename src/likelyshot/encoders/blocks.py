@@ -33,7 +33,7 @@ from likelyshot.errors import InputError
 from likelyshot.machine import Progress, cluster, map_blocks
 from likelyshot.workers import Part
 
-FORM = "likelyshot.block/2"
+FORM = "likelyshot.block/3"
 MANIFEST = "_likelyshot.json"
 #: Items of a block, about.
 BLOCK = 512
@@ -63,14 +63,14 @@ class Whole(NamedTuple):
     """All blocks."""
 
     vectors: Shards | NDArray[np.float32]  # (n, d), in the files of the blocks
-    tensors: dict[str, Tensor]  # what else is kept: kept (n,), digests (n, 32), and what `more` gave
+    tensors: dict[str, Tensor]  # what else is kept: kept (n,), contents (items, 32), and what `more` gave
     problems: list[Problem]
     about: Manifest
 
     def embedded(self) -> Embedded:
         """Give what `embed` gives."""
-        positions, digests = self.tensors["kept"].numpy(), self.tensors["digests"].numpy()
-        return Embedded(self.vectors, positions, self.problems, digests, 0)
+        positions, contents = self.tensors["kept"].numpy(), self.tensors["contents"].numpy()
+        return Embedded(self.vectors, positions, self.problems, contents, 0)
 
 
 def parts_folder(output: Path) -> Path:
@@ -127,7 +127,7 @@ def embed_blocks(
         tensors = {
             "vectors": torch.tensor(np.asarray(block.vectors[:])),  # arrays from a cluster cannot be written to
             "kept": torch.tensor(block.positions + span.start),
-            "digests": torch.tensor(block.digests),
+            "contents": torch.tensor(block.contents),
             **more(span, block.positions),
         }
         problems = [(problem.name, problem.kind, problem.detail) for problem in block.problems]
@@ -148,7 +148,7 @@ def embed_on_cluster(items: Sequence[Item], encoder: Embedder, progress: Progres
         return embed(items, encoder, cache=None, progress=progress)
     size = _block_size(encoder)
     rows = RowStore(len(items), encoder.dim, Path(tempfile.gettempdir()))
-    positions, digests = [np.empty(0, np.int64)], [np.empty((0, 32), np.uint8)]
+    positions, contents = [np.empty(0, np.int64)], [np.empty((0, 32), np.uint8)]
     problems: list[Problem] = []
     done = encoded = 0
     groups = (list(items[start : start + size]) for start in range(0, len(items), size))
@@ -157,12 +157,12 @@ def embed_on_cluster(items: Sequence[Item], encoder: Embedder, progress: Progres
         rows.write(done, np.asarray(block.vectors[:]))
         positions.append(block.positions + number * size)
         problems += block.problems
-        digests.append(block.digests)
+        contents.append(block.contents)
         done += len(block.positions)
         encoded += block.encoded
         if progress is not None:
             progress(min(size, len(items) - number * size))
-    return Embedded(rows.first(done), np.concatenate(positions), problems, np.concatenate(digests), encoded)
+    return Embedded(rows.first(done), np.concatenate(positions), problems, np.concatenate(contents), encoded)
 
 
 def _block_size(encoder: Embedder) -> int:

@@ -159,8 +159,13 @@ class Embedded:
     vectors: NDArray[np.float32] | Shards  # (n, dim), in a temporary file if they are many
     positions: NDArray[np.int64]  # (n,) positions among the items, ascending
     problems: list[Problem]
-    digests: NDArray[np.uint8]  # (n, 32) SHA-256 of the content of each kept item
+    contents: NDArray[np.uint8]  # SHA-256 of the content of every item, (items, 32); zeros if it has none
     encoded: int  # contents that were not in the cache
+
+    @property
+    def digests(self) -> NDArray[np.uint8]:
+        """SHA-256 of the content of each item that has a vector, (n, 32)."""
+        return self.contents[self.positions]
 
 
 def embed(
@@ -244,7 +249,7 @@ def embed(
     lost = made.lost(failed) if failed else []
     problems = [Problem(items[place].name, error.kind, error.detail) for place, error in lost]
     positions = np.delete(np.arange(len(items)), [place for place, _ in lost])
-    return Embedded(made.in_order(positions), positions, problems, made.digests[positions], encoded)
+    return Embedded(made.in_order(positions), positions, problems, made.digests, encoded)
 
 
 class RowStore:

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from likelyshot.data.datasets import ImageSet, open_images, refuse_unreadable
+from likelyshot.data.datasets.sources import Source
 from likelyshot.data.features import READERS, Base, Features, write_features
 from likelyshot.data.files import Streamed, output_folder, write_tensors
 from likelyshot.data.items import Item, Lazy, PackedNames
@@ -28,7 +29,7 @@ from likelyshot.encoders.networks import Encoder
 from likelyshot.encoders.pixels import trained_preparation
 from likelyshot.encoders.pretrained import DEFAULT, Embedder, identity, open_encoder
 from likelyshot.errors import InputError
-from likelyshot.machine import Progress, check_device, cluster
+from likelyshot.machine import Progress, check_device, cluster, map_blocks
 from likelyshot.workers import Part
 
 if TYPE_CHECKING:
@@ -85,13 +86,12 @@ def extract(data: str | Path, output: str | Path, **settings: Unpack[ExtractSett
             raise InputError(f"expected images for --ray, but {data} has features: leave it out, a head is quick")
         return _extract_head(data, output, options)
     inputs = _open(data, options)
+    if (before := _extraction(output)) is not None and before == _key(inputs.listing, _contents(inputs.images)):
+        return _as_it_is(output)
     if cluster() is not None:
         _embed_blocks(inputs, output, options, None)
         return merge_blocks(parts_folder(output), output)
-    images, embedder, _, source, top = inputs
-    extraction = _hash(["with paths", embedder.digest, _content(images)])
-    if _extraction(output) == extraction:
-        return _as_it_is(output)
+    images, embedder, _, source, top, listing = inputs
     result = embed(
         _Names(images.names),
         embedder,
@@ -100,7 +100,7 @@ def extract(data: str | Path, output: str | Path, **settings: Unpack[ExtractSett
         content=lambda item: images.source.read(item.name),
     )
     refuse_unreadable(result.problems, images.skip_unreadable, len(images))
-    source |= {"extraction": extraction}
+    source |= {"extraction": _key(listing, result.contents)}
     labels = images.labels[torch.from_numpy(result.positions)]
     paths = (f"{top}{images.names[place]}" for place in result.positions.tolist())
     return _saved(output, result.vectors, labels, images.classes, source, paths, len(result.problems))
@@ -182,6 +182,7 @@ class _Inputs(NamedTuple):
     encoder: str
     source: dict[str, str]
     top: str  # before the names of images; never where the folder is on this machine
+    listing: str  # digest of the encoder and of all names, labels and classes
 
 
 def _checked(data: Path, output: Path, settings: ExtractSettings) -> ExtractSettings:
@@ -207,12 +208,13 @@ def _open(data: Path, options: ExtractSettings) -> _Inputs:
     images = open_images(data, split=split, splits=splits, skip_unreadable=skip, flat=True)
     name = f"{Path(encoder).stem} {embedder.digest[:12]}" if encoder.endswith(".safetensors") else encoder
     source = {"dataset": data.stem, "encoder": name} | ({"split": split} if split else {})
-    return _Inputs(images, embedder, encoder, source, f"{data.resolve().name}/" if data.is_dir() else "")
+    listing = _hash(["with paths", embedder.digest, images.names, images.labels.tolist(), images.classes])
+    return _Inputs(images, embedder, encoder, source, f"{data.resolve().name}/" if data.is_dir() else "", listing)
 
 
 def _embed_blocks(inputs: _Inputs, output: Path, options: ExtractSettings, part: Part | None) -> tuple[int, int]:
     images = inputs.images
-    stamps = [images.source.stamps(images.names), images.names, images.labels.tolist(), images.classes]
+    skip = images.skip_unreadable
 
     def more(span: slice, positions: NDArray[np.int64]) -> dict[str, Tensor]:
         names = images.names[span]
@@ -224,8 +226,8 @@ def _embed_blocks(inputs: _Inputs, output: Path, options: ExtractSettings, part:
         inputs.embedder,
         parts_folder(output),
         encoder=inputs.encoder,
-        identity=_hash([inputs.embedder.digest, stamps, images.skip_unreadable]),
-        facts={"classes": images.classes, "source": inputs.source, "skip_unreadable": images.skip_unreadable},
+        identity=_hash([inputs.listing, images.source.stamps(images.names), skip]),
+        facts={"classes": images.classes, "source": inputs.source, "skip_unreadable": skip, "listing": inputs.listing},
         more=more,
         images=images.source,
         cache=options["cache"],
@@ -245,10 +247,9 @@ def merge_blocks(folder: str | Path, output: str | Path) -> Extracted:
     facts = blocks.about.facts
     refuse_unreadable(blocks.problems, facts["skip_unreadable"], blocks.about.items)
     paths, labels = PackedNames(blocks.tensors["paths"].numpy()), blocks.tensors["labels"]
+    source = {**facts["source"], "extraction": _key(facts["listing"], blocks.tensors["contents"].numpy())}
     unreadable = len(blocks.problems)
-    saved = _saved(
-        Path(output), blocks.vectors, labels, tuple(facts["classes"]), dict(facts["source"]), paths, unreadable
-    )
+    saved = _saved(Path(output), blocks.vectors, labels, tuple(facts["classes"]), source, paths, unreadable)
     remove_blocks(Path(folder))
     return saved
 
@@ -330,13 +331,23 @@ def _lifted(vectors: Tensor) -> Tensor:
     return vectors
 
 
-def _content(images: ImageSet) -> str:
-    """Hash the bytes, names and labels of all images."""
-    sha = hashlib.sha256(json.dumps([images.names, images.labels.tolist(), images.classes]).encode())
-    for name in images.names:
+def _contents(images: ImageSet) -> NDArray[np.uint8]:
+    """Hash the bytes of all images, as `embed` does: (n, 32)."""
+    names = (images.names[start : start + ROWS] for start in range(0, len(images), ROWS))
+    return np.concatenate(list(map_blocks(_digests, images.source, names)))
+
+
+def _digests(source: Source, names: Sequence[str]) -> NDArray[np.uint8]:
+    digests = np.zeros((len(names), 32), np.uint8)
+    for row, name in enumerate(names):
         with suppress(InputError):  # what cannot be read is reported when it is decoded
-            sha.update(hashlib.sha256(images.source.read(name)).digest())
-    return sha.hexdigest()
+            digests[row] = np.frombuffer(hashlib.sha256(source.read(name)).digest(), np.uint8)
+    return digests
+
+
+def _key(listing: str, contents: NDArray[np.uint8]) -> str:
+    """Name what a features file was extracted from."""
+    return _hash([listing, hashlib.sha256(np.ascontiguousarray(contents).data).hexdigest()])
 
 
 def _hash(facts: object) -> str:
