@@ -44,14 +44,71 @@ def cores() -> int:
 
 
 def check_device(device: str) -> str:
-    """Return the device, or raise InputError if this machine does not have it."""
+    """Return the device, or raise InputError if this machine does not have it, or if workers of a cluster do not."""
     import torch
 
     try:
+        if cluster() is not None and torch.device(device).type != "cpu":
+            raise InputError(f"expected the device cpu on a Ray cluster, got {device}: leave out --device, or --ray")
         torch.zeros(1, device=device).cpu()
+    except InputError:
+        raise
     except (RuntimeError, AssertionError, ImportError, AttributeError, TypeError, ValueError, OverflowError):
         raise InputError(f"device {device!r} is not available on this machine: use cpu (--device cpu)") from None
     return device
+
+
+def half_precision(device: str) -> str:
+    """Name the half precision that encoders run in on a device, "fp16", or "" for a CPU and for devices without one."""
+    import torch
+
+    kind = torch.device(device).type
+    return "fp16" if kind != "cpu" and torch.amp.is_autocast_available(kind) else ""
+
+
+def copied_to(device: str, x: Tensor) -> Tensor:
+    """Copy a tensor to a device; to CUDA from pinned memory, which is quicker and does not make the host wait."""
+    if device.startswith("cuda"):
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)
+
+
+class Pieces:
+    """Ranges that fit in the memory of a device. One that does not fit is done in halves, and so are those after it.
+
+    Args:
+        most: The length of a range, to begin with.
+        too_little: What to say if a range of one does not fit.
+
+    >>> Pieces(2, "").map(lambda piece: piece, 0, 3)
+    [slice(0, 2, None), slice(2, 3, None)]
+    """
+
+    def __init__(self, most: int, too_little: str) -> None:
+        self.most, self.too_little = most, too_little
+
+    def map(self, function: Callable[[slice], R], start: int, stop: int) -> list[R]:
+        """Call a function with one range after the other.
+
+        Args:
+            function: Raises torch.OutOfMemoryError if a range is too long.
+            start: Where the first range begins.
+            stop: Where the last range ends.
+        """
+        import torch
+
+        done = []
+        while start < stop:
+            piece = slice(start, min(start + self.most, stop))
+            try:
+                done.append(function(piece))
+            except torch.OutOfMemoryError:
+                if piece.stop - piece.start == 1:
+                    raise InputError(self.too_little) from None
+                self.most = (piece.stop - piece.start) // 2
+                continue
+            start = piece.stop
+        return done
 
 
 def ordered_map(

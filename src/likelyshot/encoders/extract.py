@@ -27,7 +27,7 @@ from likelyshot.encoders.checkpoints import load_encoder
 from likelyshot.encoders.embed import embed
 from likelyshot.encoders.networks import Encoder
 from likelyshot.encoders.pixels import trained_preparation
-from likelyshot.encoders.pretrained import DEFAULT, Embedder, identity, open_encoder
+from likelyshot.encoders.pretrained import DEFAULT, Embedder, identity, open_encoder, split_precision
 from likelyshot.errors import InputError
 from likelyshot.machine import Progress, check_device, cluster, map_blocks
 from likelyshot.workers import Part
@@ -192,21 +192,20 @@ def _checked(data: Path, output: Path, settings: ExtractSettings) -> ExtractSett
         raise TypeError(f"extract() got an unexpected keyword argument {unknown!r}")
     options: ExtractSettings = {**DEFAULTS, **settings}
     output_folder(output.parent, make=False)
-    device = check_device(options["device"])
-    if device != "cpu" and cluster() is not None:
-        raise InputError(f"expected the device cpu on a Ray cluster, got {device}: leave out --device, or --ray")
+    check_device(options["device"])
     return options
 
 
 def _open(data: Path, options: ExtractSettings) -> _Inputs:
     encoder, split = options["encoder"], options["split"]
     embedder = open_encoder(encoder, options["device"]) if isinstance(encoder, str) else encoder
-    encoder = encoder if isinstance(encoder, str) else encoder.name
+    encoder = embedder.name
     if embedder.kind != "image":
         raise InputError(f"expected an encoder of images, but {encoder} is one of {embedder.kind}s: choose another")
     skip, splits = options["skip_unreadable"], options["splits"]
     images = open_images(data, split=split, splits=splits, skip_unreadable=skip, flat=True)
-    name = f"{Path(encoder).stem} {embedder.digest[:12]}" if encoder.endswith(".safetensors") else encoder
+    file = split_precision(encoder)[0]
+    name = f"{Path(file).stem} {embedder.digest[:12]}" if file.endswith(".safetensors") else encoder
     source = {"dataset": data.stem, "encoder": name} | ({"split": split} if split else {})
     listing = _hash(["with paths", embedder.digest, images.names, images.labels.tolist(), images.classes])
     return _Inputs(images, embedder, encoder, source, f"{data.resolve().name}/" if data.is_dir() else "", listing)

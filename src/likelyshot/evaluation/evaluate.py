@@ -29,7 +29,7 @@ from likelyshot.functional.scores import (
     task_metrics,
 )
 from likelyshot.heads import Head
-from likelyshot.machine import CACHE_BYTES, Progress, cluster, cores, keep_memory, map_blocks, ordered_map
+from likelyshot.machine import CACHE_BYTES, Pieces, Progress, cluster, cores, keep_memory, map_blocks, ordered_map
 from likelyshot.methods import Method
 from likelyshot.methods.binding import facts_of, is_ours, name_of, needs_of, parameters_of
 from likelyshot.methods.calibration import METRICS, Calibration, fit_calibration
@@ -106,8 +106,7 @@ def judge(
 
         parts = _score(method, sets, tasks, decided, device, chunk_bytes, workers, progress)
         return Decisions(*(torch.cat(each).cpu() for each in zip(*parts, strict=True)))  # fetched once
-    if torch.device(device).type != "cpu":
-        raise InputError(f"expected the device cpu on a Ray cluster, got {device}: leave out --device, or --ray")
+    machine.check_device(str(device))
     size = chunk_size(sets, tasks)
     size *= max(1, TOGETHER // size)
     ranges = [slice(start, start + size) for start in range(0, len(tasks), size)]
@@ -354,33 +353,25 @@ def map_chunks(
     if on_cpu:
         keep_memory()
 
-    most = size
+    def run(chunk: slice) -> T:
+        with torch.no_grad():
+            supports = [_gather(*pair, origin, support[chunk]) for pair in zip(tables, lengths, strict=True)]
+            queries = [_gather(*pair, origin, query[chunk]) for pair in zip(tables, lengths, strict=True)]
+            return function(supports, queries, chunk)
 
-    def run(start: int) -> list[T]:
-        nonlocal most
-        done, stop = [], min(start + size, len(tasks))
-        while start < stop:
-            chunk = slice(start, min(start + most, stop))
-            try:
-                with torch.no_grad():
-                    supports = [_gather(*pair, origin, support[chunk]) for pair in zip(tables, lengths, strict=True)]
-                    queries = [_gather(*pair, origin, query[chunk]) for pair in zip(tables, lengths, strict=True)]
-                    done.append(function(supports, queries, chunk))
-            except torch.OutOfMemoryError:
-                if chunk.stop - chunk.start == 1:
-                    raise InputError(
-                        f"expected memory for at least one task on {device}, but there was too little: use cpu "
-                        "(--device cpu), or fewer queries"
-                    ) from None
-                most = (chunk.stop - chunk.start) // 2
-                continue
-            start = chunk.stop
-        return done
+    pieces = Pieces(
+        size,
+        f"expected memory for at least one task on {device}, but there was too little: use cpu (--device cpu), or "
+        "fewer queries",
+    )
+
+    def run_from(start: int) -> list[T]:
+        return pieces.map(run, start, min(start + size, len(tasks)))
 
     starts = range(0, len(tasks), size)
     threads = min(workers or (cores() if on_cpu else 1), len(starts))
     outcomes: list[T] = []
-    for start, outcome in zip(starts, ordered_map(run, starts, threads=threads, one_core_each=True), strict=True):
+    for start, outcome in zip(starts, ordered_map(run_from, starts, threads=threads, one_core_each=True), strict=True):
         outcomes += outcome
         if progress is not None:
             progress(min(size, len(tasks) - start))

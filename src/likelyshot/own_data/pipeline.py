@@ -19,7 +19,7 @@ from likelyshot.confidence.held_out import Expectation, expectation_from
 from likelyshot.data.features import Base, Features
 from likelyshot.data.items import Item, Problem
 from likelyshot.data.shards import Shards
-from likelyshot.encoders.pretrained import Embedder, open_encoder
+from likelyshot.encoders.pretrained import FULL, Embedder, open_encoder, split_precision
 from likelyshot.errors import InputError
 from likelyshot.methods.binding import Params
 from likelyshot.own_data.answer_folder import write_folder
@@ -476,7 +476,10 @@ def open_for(model: Model, encoder: str | Embedder | None = None, device: str = 
     if not model.encoder and encoder is None:
         got = "images or texts, but the model was fitted on vectors and does not name their encoder"
         raise InputError(f"expected vectors, got {got}: give features, or name the encoder (--encoder NAME)")
-    opened = _open(encoder or model.encoder, device)
+    wanted = encoder or model.encoder
+    if isinstance(wanted, str) and model.encoder and not split_precision(wanted)[1]:
+        wanted = f"{wanted}@{split_precision(model.encoder)[1] or FULL}"  # as the examples, whatever the device
+    opened = _open(wanted, device)
     model.check_encoder(opened.name, opened.digest)
     return opened
 

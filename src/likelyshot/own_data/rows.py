@@ -20,7 +20,7 @@ from likelyshot.data.items import Chosen, Item, Problem
 from likelyshot.data.shards import Shards
 from likelyshot.encoders.blocks import embed_blocks, embed_on_cluster, read_blocks
 from likelyshot.encoders.embed import Cache, embed
-from likelyshot.encoders.pretrained import Embedder
+from likelyshot.encoders.pretrained import Embedder, split_precision
 from likelyshot.errors import InputError
 from likelyshot.functional.scores import rectify
 from likelyshot.machine import CACHE_BYTES, Progress, cluster, map_blocks
@@ -298,7 +298,7 @@ def near_duplicates(pile: Rows, labelled: Rows | None, encoder: str) -> list[Nea
     """
     if pile.digests is None or len(pile.items) > MOST_COMPARED:
         return []
-    least = ALIKE.get(encoder, ALIKE_ELSEWHERE)
+    least = ALIKE.get(split_precision(encoder)[0], ALIKE_ELSEWHERE)
     vectors = _directions(pile)
     near: dict[int, Near] = {}
     if labelled is not None and labelled.digests is not None:

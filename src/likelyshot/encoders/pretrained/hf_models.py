@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from likelyshot.encoders.pretrained import FunctionEmbedder, identity, need, probed
 from likelyshot.errors import InputError
+from likelyshot.machine import copied_to
 
 T = TypeVar("T")
 
@@ -84,7 +85,7 @@ def _image_encoder(
 
     def run(batch: list[Any]) -> Any:
         with torch.inference_mode():
-            return features(network, torch.from_numpy(np.stack(batch)).to(device))
+            return features(network, copied_to(device, torch.from_numpy(np.stack(batch))))
 
     facts = ["image", name.partition(":")[0], type(network).__name__, processor.to_json_string()]
     digest = identity(facts, network.state_dict())
@@ -92,7 +93,7 @@ def _image_encoder(
 
 
 def _image_features(network: Any, pixels: Any) -> Any:
-    hidden = network(pixel_values=pixels).last_hidden_state  # (n, tokens, d) or (n, d, h, w)
+    hidden = network(pixel_values=pixels).last_hidden_state.float()  # (n, tokens, d) or (n, d, h, w)
     if hidden.ndim == 4:
         return hidden.mean((2, 3))
     classes = any(key.endswith(("cls_token", "class_embedding")) for key in network.state_dict())
@@ -108,7 +109,7 @@ def _text_encoder(name: str, transformers: Any, model: str, network: Any, device
     def run(batch: list[str]) -> Any:
         tokens = tokenizer(batch, padding=True, truncation=True, max_length=longest, return_tensors="pt").to(device)
         with torch.inference_mode():
-            hidden = network(**tokens).last_hidden_state  # (n, tokens, d)
+            hidden = network(**tokens).last_hidden_state.float()  # (n, tokens, d)
             weights = tokens["attention_mask"].unsqueeze(-1).to(hidden.dtype)
             return (hidden * weights).sum(1) / weights.sum(1).clamp_min(1)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from likelyshot.encoders.pretrained import FunctionEmbedder, identity, need, probed
 from likelyshot.errors import InputError
+from likelyshot.machine import copied_to
 
 WEIGHTS = "model.safetensors"  # of a folder; others are pickles
 
@@ -42,7 +43,7 @@ def open_timm(model: str, device: str = "cpu") -> FunctionEmbedder:
 
     def run(batch: list[Any]) -> Any:
         with torch.inference_mode():
-            return network(torch.stack(batch).to(device))
+            return network(copied_to(device, torch.stack(batch)))
 
     digest = identity(["timm", model, json.dumps(config, default=str, sort_keys=True)], network.state_dict())
     return probed(f"timm:{model}", digest, "image", transform, run)
