@@ -44,8 +44,8 @@ def entropy_min_network(
         steps: Number of rounds; 0 is the nearest prototype.
         learning_rate: Step size of Adam for the prototypes.
         network_rate: Step size of Adam for the network; 0 leaves it as it is.
-        normalise: Scale every vector to the length sqrt(d) first. A network that was trained on images as they are needs
-            False.
+        normalise: Scale every vector to the length sqrt(d) first. A network that was trained on images as they are
+            needs False.
 
     >>> from likelyshot.heads import build
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
