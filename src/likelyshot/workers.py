@@ -213,8 +213,8 @@ class Ray:
             errors.ObjectLostError,
         ) as error:
             raise InputError(
-                f"a worker was lost {RETRIES + 1} times with the same rows ({type(error).__name__}): see that workers "
-                "have memory, and start the command again; what is finished is not done again"
+                f"a worker was lost {RETRIES + 1} times with the same rows ({type(error).__name__}): check that "
+                "workers have enough memory, and start the command again, which skips what is finished"
             ) from None
 
     def close(self) -> None:

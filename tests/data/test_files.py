@@ -289,8 +289,8 @@ def test_tensors_are_written_as_safetensors_writes_them_streamed_or_not(tmp_path
     streamed = files.Streamed("float32", (5, 4), (part.numpy() for part in rows.split(2)))
     write_tensors(tmp_path / "b", {"rows": streamed, "n": torch.arange(3)}, {"x": "y"})
     assert (tmp_path / "b").read_bytes() == save({"rows": rows, "n": torch.arange(3)}, {"x": "y"})
-    with pytest.raises(InputError, match="other numbers than its shape says"):
+    with pytest.raises(InputError, match="more or fewer numbers than its shape says"):
         write_tensors(tmp_path / "c", {"rows": files.Streamed("float32", (5, 4), [np.zeros(3)])}, {})
-    with pytest.raises(InputError, match="no tensors of complex128"):
+    with pytest.raises(InputError, match="cannot hold tensors of complex128"):
         write_tensors(tmp_path / "c", {"rows": torch.zeros(3, dtype=torch.complex128)}, {})
     assert not (tmp_path / "c").exists()

@@ -64,7 +64,8 @@ def test_damaged_and_foreign_files_are_refused(path, tmp_path):
     for data in (whole[:-1], whole[:200], whole[:4], b"", bytes(flipped)):
         path.write_bytes(data)
         with pytest.raises(
-            InputError, match=r"expected a checkpoint of likelyshot train, but .*c.safetensors is not, or is damaged"
+            InputError,
+            match=r"expected a checkpoint of likelyshot train, but .*c.safetensors is something else or damaged",
         ):
             load_checkpoint(path)
     save_file({"w": torch.ones(2)}, path)

@@ -577,7 +577,9 @@ def test_patterns_that_fit_nothing_or_too_much_are_refused(tmp_path):
         read_pile(tmp_path / "none*")
     np.save(tmp_path / "a.npy", np.ones((1, 2)))
     (tmp_path / "b.png").touch()
-    with pytest.raises(InputError, match=r"files of one kind.*but got 'b.png' beside 'a.npy': name them apart"):
+    with pytest.raises(
+        InputError, match=r"files of one kind.*but got 'b.png' beside 'a.npy': classify each kind separately"
+    ):
         read_pile(tmp_path / "*")
     zipfile.ZipFile(tmp_path / "b.zip", "w").close()
     with pytest.raises(InputError, match=r"labelled examples, but got 'b.zip': unpack it"):
@@ -605,7 +607,7 @@ def test_labelled_examples_come_from_several_places(tmp_path, monkeypatch):
     (tmp_path / "more.csv").write_text("text,label,predicted\nb,cat,dog\n'=c,owl,cat\n")
     pile = read_labelled(["texts.csv", "more.csv"])
     assert [(item.text, item.label) for item in pile.items] == [("a", "cat"), ("b", "cat"), ("=c", "owl")]
-    with pytest.raises(InputError, match=r"few has images and texts.csv texts: give them apart"):
+    with pytest.raises(InputError, match=r"few has images and texts.csv texts: use only one kind"):
         read_labelled(["few", "texts.csv"])
     with pytest.raises(InputError, match="got none"):
         read_labelled([])

@@ -48,8 +48,8 @@ def classify(
         typer.Option(
             "--output",
             "-o",
-            help="The table to write, .csv, .parquet or .jsonl; without an extension, a folder of Parquet files, "
-            "of which a second run skips those that are finished. Default: predictions.csv.",
+            help="The table to write: .csv, .parquet or .jsonl; without an extension, a folder of Parquet files, "
+            "of which a second run skips the finished ones. Default: predictions.csv.",
             show_default=False,
         ),
     ] = None,

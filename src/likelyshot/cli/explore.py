@@ -61,7 +61,7 @@ def explore(
     encoder: Annotated[str, typer.Option(help="Encoder of a folder of images.")] = "efficientnet_lite0",
     as_json: JsonOption = False,
 ) -> None:
-    """Write a page about images or their features: a map of them, how they are distributed, how well metrics separate.
+    """Write a page about images or their features: a map, how features are distributed, how well metrics separate.
 
     The page is one HTML file that works offline. A map shows which images look alike, with a picture for each of them.
     With several classes, the page also shows the histogram of any feature and class with its exponential fit, which of

@@ -52,7 +52,7 @@ def extract(
     ray: RayOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute features of images, for evaluate, sweep, explore, and for classify elsewhere.
+    """Compute features of images, for evaluate, sweep and explore, or to classify them on another machine.
 
     The file keeps the paths of the images, so that answers about it name them. A file that already has the features of
     the same images and encoder is not computed again. Vectors are cached as they are made: after Ctrl-C, the same

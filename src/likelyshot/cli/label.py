@@ -65,9 +65,9 @@ def label(
     port: Annotated[int, typer.Option(help="Port of the page; 0 for any that is free.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Label a pile in the browser, a few clicks a round.
+    """Label a pile in the browser, in rounds of a few clicks.
 
-    The page runs on this machine only. Every click is on disk before the next, and the same command goes on where you
+    The page runs on this machine only. Every click is saved at once, and the same command goes on where you
     stopped. After each round the pile is classified, and the next screen shows what helps most.
 
     For example:

@@ -17,7 +17,7 @@ def list_methods(
 ) -> None:
     """List the methods: what each does, what it needs and its paper.
 
-    Which one? For your own data, none: classify chooses by the size of the pile. docs/methods.md compares them.
+    For your own data you need not choose: classify does, by the size of the pile. docs/methods.md compares the methods.
 
     For example:
 

@@ -30,7 +30,7 @@ def merge(
 ) -> None:
     """Put together the parts that commands wrote with --part.
 
-    A part that is missing is named. The result is the same, bit by bit, as that of one command without --part.
+    If parts are missing, it names them. The result is the same, bit by bit, as without --part.
 
     For example:
 

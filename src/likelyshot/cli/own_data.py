@@ -32,7 +32,7 @@ SUPPORT = (
     "Labelled examples: a folder with one sub-folder per class, a table (CSV, TSV, Parquet, JSONL) with labels and "
     "paths, texts or embeddings, or a features file with labels."
 )
-SEVERAL = f"{SUPPORT} Several are put together; of an image in two of them, the later label counts."
+SEVERAL = f"{SUPPORT} You may give several. If an image is in two of them, the later label counts."
 SupportOption = Annotated[
     list[Path], typer.Option("--support", "-s", metavar="PATH ...", help=SEVERAL, show_default=False)
 ]
@@ -78,7 +78,8 @@ ForValOption = Annotated[
     typer.Option(help="Features of other classes, to fit the temperature of probabilities on.", show_default=False),
 ]
 ForBaseOption = Annotated[
-    Path | None, typer.Option(help="Base features, for methods that centre on them.", show_default=False)
+    Path | None,
+    typer.Option(help="Features of base classes, for methods that need their mean or covariance.", show_default=False),
 ]
 OwnParamOption = Annotated[
     list[str] | None, typer.Option("--param", "-p", help="NAME=VALUE, a parameter of the method.", show_default=False)

@@ -55,8 +55,8 @@ def predict(
         typer.Option(
             "--output",
             "-o",
-            help="The table to write, .csv, .parquet or .jsonl; without an extension, a folder of Parquet files, "
-            "of which a second run skips those that are finished. Default: print JSONL to standard output.",
+            help="The table to write: .csv, .parquet or .jsonl; without an extension, a folder of Parquet files, "
+            "of which a second run skips the finished ones. Default: print JSONL to standard output.",
             show_default=False,
         ),
     ] = None,
@@ -78,7 +78,7 @@ def predict(
     ray: RayOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Classify an image, a pile or a stream of paths by a model that likelyshot fit wrote.
+    """Classify an image, a pile or a stream of paths with a model that likelyshot fit wrote.
 
     A stream is answered line by line, as JSONL, each item on its own. A line that cannot be answered gives an error in
     its place, and the stream goes on.

@@ -49,7 +49,7 @@ def reproduce(
     ray: RayOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fill the tables of the paper, on the packaged features.
+    """Compute the tables of the paper on the packaged features.
 
     Chooses lambda_max on the validation classes. Then evaluates the metrics on 10,000 balanced and 10,000 imbalanced
     tasks of the test classes, together with the methods that are quick. --full evaluates all methods, slow ones on

@@ -80,7 +80,7 @@ def sweep(
 ) -> None:
     """Evaluate a method over a grid of its parameters, and plot its accuracy.
 
-    Choose parameters by it on the split val, and test them by likelyshot evaluate.
+    Use it to choose parameters on the split val. Then test them with likelyshot evaluate.
 
     For example:
 

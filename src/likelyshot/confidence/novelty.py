@@ -55,7 +55,7 @@ class Novelty:
             pile: Scores of the pile (q,), used where the held-out examples are too few.
         """
         if not 0 <= rate < 1:
-            raise InputError(f"the rejection rate must be from 0 to 1, below 1, got {rate}: try 0.05")
+            raise InputError(f"the rejection rate must be at least 0 and below 1, got {rate}: try 0.05")
         if self.guaranteed(rate):
             return conformal_quantile(self.held_out, rate)
         if pile is None or not len(pile):

@@ -100,7 +100,7 @@ def read_member(member: Member) -> bytes:
         except OSError as error:
             raise ImageError("unreadable archive", error.strerror or str(error), member.name) from None
         if len(data) < member.size:
-            raise ImageError("damaged in the archive", "it ends before", member.name)
+            raise ImageError("damaged in the archive", "it ends too early", member.name)
     if not data:
         raise ImageError("empty file", name=member.name)
     return data

@@ -93,7 +93,7 @@ class Features:
             raise InputError(f"expected one path per row, but got {got}: give as many, or none")
         check_texts([*self.source.keys(), *self.source.values()], "source")
         if "classes" in self.source:
-            raise InputError("expected facts of the source, but got 'classes': give the names as classes=")
+            raise InputError("source must not have a key 'classes': pass the class names as classes=")
 
     @classmethod
     def from_arrays(
@@ -350,7 +350,7 @@ def read_labels(labels: Any) -> Any:
         while len(rows) > 1 and not "".join(rows[-1]).strip():
             rows.pop()
         if any(len(row) > 1 for row in rows):
-            raise InputError("expected one label per line, but got several columns: keep that of the labels")
+            raise InputError("expected one label per line, but got several columns: keep only the labels")
         cells = ["".join(row) for row in rows]
         if "" in cells:
             raise InputError(f"row {cells.index('') + 1}: expected a label, but got an empty line: drop the row")
@@ -372,9 +372,7 @@ def _open_table(path: Path) -> Opened:
     table = read_table(path)
     if table.problems:
         name, kind, detail = dataclasses.astuple(table.problems[0])
-        raise InputError(
-            f"{name}: expected a row that can be read, but it is not ({kind}, {detail}): correct or drop it"
-        )
+        raise InputError(f"cannot read {name} ({kind}, {detail}): correct or drop it")
     if not table.rows:
         raise InputError("expected rows of features, but got none: write the file again")
     elsewhere = _named_vectors(path, table)
@@ -416,7 +414,7 @@ def _named_vectors(path: Path, table: Table) -> dict[int, NDArray[Any]] | None:
         file = find_features(name, [Path(os.path.realpath(path.parent))])
         with reading(file):
             if file.suffix.lower() in TABLES and read_table(file).find([FILE_COLUMN]) is not None:
-                raise InputError("expected vectors, but this table names rows of another file: name that one")
+                raise InputError("expected vectors, but this table only names rows of another file: give that file")
             parts = open_features(file, mapped=True).parts
             rows = float_tensor(parts[choose_split(None, parts)]().vectors).cpu()
         wrong = next((table.rows[place] for place, row in cells if not 0 <= row < len(rows)), None)

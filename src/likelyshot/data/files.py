@@ -227,7 +227,7 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor | Streamed], no
     order = list(TYPES)
     types = {name: str(value.dtype).removeprefix("torch.") for name, value in tensors.items()}
     if unknown := next((kind for kind in types.values() if kind not in TYPES), None):
-        raise InputError(f"cannot write {path}: safetensors files have no tensors of {unknown}, so convert them")
+        raise InputError(f"cannot write {path}: safetensors files cannot hold tensors of {unknown}, so convert them")
     names = sorted(tensors, key=lambda name: (order.index(types[name]), name))
     header: dict[str, Any] = {"__metadata__": dict(sorted(notes.items()))}
     end = 0
@@ -243,7 +243,9 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor | Streamed], no
             for piece in _bytes(tensors[name]):
                 file.write(piece)
         if file.tell() != 8 + len(text) + end:
-            raise InputError(f"cannot write {path}: a tensor has other numbers than its shape says, so start again")
+            raise InputError(
+                f"cannot write {path}: a tensor has more or fewer numbers than its shape says, so start again"
+            )
     return Path(path)
 
 
@@ -315,7 +317,9 @@ def _explaining(path: str | Path, what: str, remedy: str) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"cannot read {path} ({error.strerror or error}): check the path") from None
     except (msgspec.MsgspecError, SafetensorError, ValueError, RecursionError, MemoryError, RuntimeError) as error:
-        raise InputError(f"expected {what}, but {path} is not, or is damaged ({_reason(error)}): {remedy}") from None
+        raise InputError(
+            f"expected {what}, but {path} is something else or damaged ({_reason(error)}): {remedy}"
+        ) from None
 
 
 def _reason(error: Exception) -> str:
@@ -326,7 +330,7 @@ def _encode(document: Any, problem: str, indent: int | None = None) -> bytes:
     try:
         text = json.dumps(document, indent=indent, allow_nan=False, ensure_ascii=False, default=_plain_value)
     except ValueError:
-        raise InputError(f"{problem}: it holds NaN or infinity, which JSON has no numbers for") from None
+        raise InputError(f"{problem}: it holds NaN or infinity, which JSON cannot express") from None
     return text.encode("utf-8", "replace")  # halves of surrogate pairs, as in odd file names, are not UTF-8
 
 

@@ -169,7 +169,7 @@ def read_image(source: Path | bytes | BinaryIO, name: str = "", *, side: int | N
             raise ImageError("damaged image", "its header makes no sense", name) from None
         if name.lower().endswith(HEIC) and ".heic" not in SUFFIXES:
             raise ImageError(WITHOUT_HEIC, name=name) from None
-        raise ImageError("not an image", "its bytes are of no format read here", name) from None
+        raise ImageError("not an image", "its format cannot be read", name) from None
     except Exception as error:  # decoders of damaged files raise nearly everything
         kind = "truncated image" if "truncated" in str(error).lower() else "damaged image"
         raise ImageError(kind, str(error), name) from None

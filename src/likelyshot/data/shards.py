@@ -169,7 +169,7 @@ def _read(file: Shard, first: int, last: int) -> NDArray[Any]:
     """Read rows of one file, which must be what it was when it was opened, here and on other machines."""
     try:
         if file.path.stat().st_size != file.size:
-            raise InputError(f"expected {file.path} as it was, but it has changed meanwhile: start again")
+            raise InputError(f"{file.path} has changed while it was used: start again")
         if file.offset < 0:
             return matrix(parquet_rows(file.path, file.columns, first, last), str(file.path)).astype(file.dtype)
         dtype = np.dtype(file.dtype)
@@ -302,7 +302,7 @@ def matrix(rows: Any, where: str) -> NDArray[Any]:
     values = flat.to_numpy(zero_copy_only=False) if even else np.empty(0, object)
     if not even or not width or values.dtype.kind not in "iuf":
         raise InputError(
-            f"expected lists of numbers of one length in {where}, but got others: correct or drop these rows"
+            f"expected lists of numbers of one length in {where}, but some rows differ: correct or drop them"
         )
     return np.asarray(values.reshape(count, width))
 
@@ -334,7 +334,7 @@ def parquet_rows(path: Path, columns: Sequence[str], first: int, last: int) -> A
     while first < last:
         batch = cursor.at(first)
         if batch is None:
-            raise InputError(f"expected {last:,} rows in {path}, but it ends before: write it again")
+            raise InputError(f"expected {last:,} rows in {path}, but it ends too early: write it again")
         rows = batch.slice(first - cursor.start, last - first)
         parts.append(rows)
         first += len(rows)

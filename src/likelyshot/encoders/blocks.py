@@ -200,7 +200,9 @@ def _embed_on_worker(shared: tuple[str, str, Source | None], items: Sequence[Ite
         )
     opened = _open(encoder)
     if opened.digest != digest:
-        raise InputError(f"expected the same encoder {encoder} on every machine, but one differs: install the same")
+        raise InputError(
+            f"expected the same encoder {encoder} on every machine, but one differs: install the same version"
+        )
     return _embed(opened, images, items, None)
 
 

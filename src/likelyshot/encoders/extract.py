@@ -83,7 +83,9 @@ def extract(data: str | Path, output: str | Path, **settings: Unpack[ExtractSett
     options = _checked(data, output, settings)
     if data.suffix.lower() in READERS and data.is_file():
         if cluster() is not None:
-            raise InputError(f"expected images for --ray, but {data} has features: leave it out, a head is quick")
+            raise InputError(
+                f"expected images for --ray, but {data} has features: leave it out, since a head needs little time"
+            )
         return _extract_head(data, output, options)
     inputs = _open(data, options)
     if (before := _extraction(output)) is not None and before == _key(inputs.listing, _contents(inputs.images)):
@@ -122,7 +124,9 @@ def extract_part(
     data, output = Path(data), Path(output)
     options = _checked(data, output, settings)
     if data.suffix.lower() in READERS and data.is_file():
-        raise InputError(f"expected images for --part, but {data} has features: leave it out, a head is quick")
+        raise InputError(
+            f"expected images for --part, but {data} has features: leave it out, since a head needs little time"
+        )
     return _embed_blocks(_open(data, options), output, options, part)
 
 

@@ -191,7 +191,7 @@ def make_app(desk: Desk, token: str, hosts: Callable[[], set[str]]) -> ASGIApp:
     async def act(request: Request) -> Response:
         action: _Action = await _body(request, _Action)
         if not 1 <= len(action.click) <= 80:
-            raise InputError("expected a name of the click of 1 to 80 characters: load the page again")
+            raise InputError("expected an id of the click with 1 to 80 characters: load the page again")
 
         def work() -> dict[str, Any]:
             if isinstance(action, _Set):

@@ -120,7 +120,7 @@ def label(
     stage: Stage | None = None,
     say: Say | None = None,
 ) -> Labelling:
-    """Label a pile in the browser, a few clicks a round; the labels are on disk after every click.
+    """Label a pile in the browser, in rounds of a few clicks; every click is saved at once.
 
     The page runs on this machine only, in the background unless `wait` is set. Started again with the same output, it
     goes on where it was.
@@ -240,8 +240,8 @@ def _output(source: Path, output: str | Path | None) -> Path:
         raise InputError(f"cannot write {path.name}: the folder {path.parent} does not exist, so create it first")
     if path.exists() and not journal_path(path).exists() and path.stat().st_size:
         raise InputError(
-            f"{path} is there already, and not from the labelling page: choose another -o, and give it as --support if "
-            "its labels count"
+            f"{path} exists already, and the labelling page did not write it: choose another -o; to use its labels, "
+            "give it as --support"
         )
     if os.path.realpath(path) == os.path.realpath(source):
         raise InputError(f"expected another file for the labels than the pile {source}: choose another -o")

@@ -146,5 +146,5 @@ def _read(path: Path, columns: list[str] | None = None) -> Any:
         return parquet.read_table(path, columns=columns, partitioning=None)
     except (ArrowException, OSError, KeyError) as error:
         raise InputError(
-            f"cannot read {path} ({str(error)[:120]}): remove it, and run the command again, which writes it anew"
+            f"cannot read {path} ({str(error)[:120]}): remove it, and run the command again, which writes it again"
         ) from None

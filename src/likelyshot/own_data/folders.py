@@ -38,7 +38,7 @@ def sort_into(
     """
     folder = Path(folder)
     if not all(item.path for item in items):
-        raise InputError("expected files to sort into folders, but got items without: leave out copying and linking")
+        raise InputError("expected files to sort into folders, but the items have none: leave out copying and linking")
     places = {name: folder / safe for name, safe in folder_names(predicted).items()}
     for place in (folder, *places.values(), folder / REJECTED):
         if root is not None and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(root)):
@@ -101,9 +101,7 @@ def _check_links(folder: Path) -> None:
             Path(place, "link").symlink_to("nothing")
         except (OSError, NotImplementedError) as error:
             why = getattr(error, "strerror", None) or "not implemented"
-            raise InputError(
-                f"expected a system with symbolic links, but {folder} takes none ({why}): copy instead"
-            ) from None
+            raise InputError(f"cannot make symbolic links in {folder} ({why}): copy instead") from None
 
 
 def _place(source: Path, folder: Path, taken: set[str], open_numbers: dict[str, list[int]], link: bool) -> None:

@@ -83,7 +83,7 @@ class Model:
             got = f"examples of {present} of {len(self.classes)} classes"
             raise InputError(f"expected two classes or more, and an example of each, but got {got}: label more")
         if not 0 <= self.reject < 1:
-            raise InputError(f"the rejection rate must be from 0 to 1, below 1, got {self.reject}: try 0.05")
+            raise InputError(f"the rejection rate must be at least 0 and below 1, got {self.reject}: try 0.05")
         if not 0 <= self.seed < 2**63:
             raise InputError(f"the seed must be a whole number from 0 to 2^63 - 1, got {self.seed}: try 0")
         for name, temperature in self.temperatures.items():
@@ -124,7 +124,7 @@ class Model:
             method: A name in `likelyshot.methods.METHODS`. Default: `likelihood_mixture` for piles of 20 items or more,
                 `likelihood` for smaller ones.
             params: Parameters of the method.
-            base: Statistics of base classes, for methods that centre on them.
+            base: Statistics of base classes, for methods that need their mean or covariance.
             validation: Features of other classes, on which temperatures are fitted. Without them, the temperature of
                 probabilities comes from held-out labelled examples.
             rectify: Whether to split vectors into [relu(x), relu(-x)]. Default: if some are negative and the method

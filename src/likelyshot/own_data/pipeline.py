@@ -170,7 +170,7 @@ def fit(
             more, `likelihood` for smaller ones.
         params: Parameters of the method.
         reject: Share of items of known classes that may be rejected as unknown.
-        base: Statistics of base classes, for methods that centre on them.
+        base: Statistics of base classes, for methods that need their mean or covariance.
         validation: Features of other classes to fit the temperature of probabilities on. Without them it comes from
             held-out labelled examples.
         rectify: Whether to split vectors into [relu(x), relu(-x)]. Default: if some are negative and the method needs

@@ -88,7 +88,7 @@ def _image_set(
     if split is not None and split not in arranged:
         parts = ", ".join(part for part in arranged if part)
         known = f"one of {parts}" if parts else "no split, since none is known"
-        raise InputError(f"expected {known}, but got {split!r}: name another, or say by splits which classes it has")
+        raise InputError(f"expected {known}, but got {split!r}: choose another split, or list its classes with splits")
     chosen = {split: arranged[split]} if split is not None else arranged
     members: dict[str, list[str]] = {}
     for classes in chosen.values():

@@ -81,7 +81,7 @@ def _joined(piles: Sequence[Pile], paths: Sequence[str | Path]) -> Pile:
     if len(set(kinds)) > 1:
         other = next(place for place, kind in enumerate(kinds) if kind != kinds[0])
         got = f"{paths[0]} has {_plural(kinds[0])} and {paths[other]} {_plural(kinds[other])}"
-        raise InputError(f"expected labelled examples of one kind, but {got}: give them apart")
+        raise InputError(f"expected labelled examples of one kind, but {got}: use only one kind")
     vectors = [np.asarray(pile.vectors) for pile in piles if pile.vectors is not None]
     if len({rows.shape[1] for rows in vectors}) > 1:
         got = " and ".join(f"{rows.shape[1]:,}" for rows in vectors)
@@ -168,7 +168,7 @@ def _read_files(files: Sequence[Path], columns: Columns, root: str | Path | None
         got = f"{files[odd].name!r} beside {files[0].name!r}" if odd else f"{files[odd].name!r}"
         raise InputError(
             f"expected files of one kind, images, archives (.tar, .zip) or vectors ({', '.join(STREAMED)}), but got "
-            f"{got}: name them apart"
+            f"{got}: classify each kind separately"
         )
     if of[0] == "an image":
         return Pile([Item(str(file), path=file) for file in files], None, [], "image")
@@ -282,7 +282,7 @@ def _read_file(path: Path, columns: Columns, root: str | Path | None, labelled: 
         table = read_table(path)
         if (places := table.find([FILE_COLUMN])) and (numbers := table.find([ROW_COLUMN])):
             if not follow:
-                raise InputError("expected vectors, but this table names rows of another file: name that one")
+                raise InputError("expected vectors, but this table only names rows of another file: give that file")
             return _rows_of_others(table, places, numbers, columns.label, folders)
         return from_table(table, columns, folders, labelled)
 
