@@ -7,6 +7,7 @@ network, a GPU or many minutes (`PARSED`), of which at least the arguments are p
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import io
@@ -27,8 +28,9 @@ import torch
 from safetensors.torch import save_file
 
 from likelyshot import cli, label
-from likelyshot.data.packaged import CHECKPOINTS
+from likelyshot.data.packaged import CHECKPOINTS, NETWORKS
 from likelyshot.data.splits import load_split
+from likelyshot.methods import METHODS
 from painted import ENCODER, paint
 from printed import EXTRAS, PAGES, ROOT, Shell, blocks, parse
 
@@ -41,19 +43,23 @@ SMALLER = {
     r"likelyshot evaluate .*--method all": "--tasks 1 --ways 3",
     r"likelyshot train cub_": "--set finetune.epochs=1 finetune.episodes=4 validate.tasks=2",
     r"python -m tools.labelling": "--items 60 --rounds 1 --seeds 2 --classes 4",
-    r"python (-m tools.|tools/)(novelty|shrinkage|marginals)": "--tasks 1",
+    r"python (-m tools.|tools/)(novelty|shrinkage|marginals|calibration)": "--tasks 1",
+    r"likelyshot reproduce": "--tasks 2",
+    r"python tools/encoders.py": "--tasks 2 --mixture-tasks 2",
 }
 #: What is parsed only, and why.
 PARSED = {
     r"likelyshot .*--ray": "starts or joins a cluster; tests/test_ray.py does",
-    r"likelyshot (reproduce|report results/full)": "takes minutes; .ci/run has it",
-    r"likelyshot explore .*--split val": "takes half a minute; README has one on small features",
-    r"likelyshot evaluate cub_efficientnet_lite0.* --method all": "README has it",
+    r"likelyshot (reproduce --full|report results/full)": "takes long; tests/evaluation/test_reproduce.py has it",
+    r"likelyshot explore --split val": "packaged features take half a minute; the same runs on small ones",
     r"likelyshot .*--encoder efficientnet_lite2": "its weights are an extra",
-    r"python tools/encoders.py": "compares with features of that encoder",
-    r"python (-m tools.|tools/)(ahead |calibration|tune_heads|heads|trained)": "takes minutes, whatever its options",
+    r"python -m tools.calibration --tasks": "packaged features take minutes; the same runs on small ones",
+    r"python -m tools.ahead ": "takes a minute, whatever its options; its methods are looked up",
+    r"python tools/(tune_heads|heads|trained)": "trains heads for minutes, whatever its options",
     r"python -m benchmarks": "takes minutes; .ci/run has it",
 }
+#: Options that name methods: what is left out of a quick command is looked up at least.
+OF_METHODS = ("--rivals", "--methods", "--method")
 #: Recipes that train on images for hours: --dry-run shows that their parts fit.
 DRY = r"likelyshot train (mini_imagenet|cifar_fs|R.toml)"
 #: Blocks of Python that are compiled only, and why.
@@ -116,7 +122,7 @@ def world(tmp_path_factory):
         ),
     ):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, folder / f"{path}.safetensors")
+        save_file(tensors, folder / f"{path}.safetensors", {"encoder": "made up"})
     for name in RUNS:
         (folder / "runs" / name).mkdir(parents=True)
         shutil.copy(CHECKPOINTS["conv4_cifar_fs"], folder / "runs" / name / "best.safetensors")
@@ -153,6 +159,8 @@ def place(world, tmp_path, monkeypatch):
     shutil.copytree(world, folder)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("LIKELYSHOT_CACHE", str(world.parent / "cache"))
+    for metric in NETWORKS:  # of the packaged ones, reading alone takes seconds
+        monkeypatch.setitem(NETWORKS, metric, folder / "F.safetensors")
     monkeypatch.setattr("webbrowser.open", lambda address: True)
     monkeypatch.setattr("likelyshot.labelling.session.time", SimpleNamespace(sleep=_interrupt))
     monkeypatch.setattr("likelyshot.evaluation.explore.MOST_ON_MAP", 60)  # the map takes longest
@@ -178,7 +186,8 @@ class Programs:
         if "--part" in words:
             return self._parts(words, folder)
         extra = ["--dry-run"] if re.match(DRY, line) else _smaller(line)
-        return self._call(cli.main, ["likelyshot", *words, *extra], folder, piped)
+        with _kept(folder / words[words.index("-o") + 1] if words[0] == "extract" else folder):
+            return self._call(cli.main, ["likelyshot", *words, *extra], folder, piped)
 
     def _parts(self, words, folder):
         """Run all parts, as many processes would."""
@@ -201,6 +210,7 @@ class Programs:
         else:
             name = words[0].removesuffix(".py").replace("/", ".")
         tool = importlib.import_module(name)
+        assert {word.partition(":")[0] for word in _methods(words)} <= {*METHODS}
         if any(re.match(pattern, line) for pattern in PARSED):
             with self.monkeypatch.context() as patch:
                 patch.setattr(argparse.ArgumentParser, "parse_args", _only_parse)
@@ -230,6 +240,24 @@ class Programs:
             except SystemExit as stop:
                 return int(stop.code or 0)
         return 0
+
+
+@contextlib.contextmanager
+def _kept(path):
+    """Keep a file that a command writes again: archives have one image per class, too few for tasks."""
+    before = path.read_bytes() if path.is_file() else None
+    yield
+    if before is not None:
+        path.write_bytes(before)
+
+
+def _methods(words):
+    """Give the values of options that name methods."""
+    option = ""
+    for word in words:
+        option = word if word.startswith("--") else option
+        if option in OF_METHODS and word != option:
+            yield word
 
 
 def _only_parse(parser):

@@ -63,7 +63,7 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_code_2(run, place):
         (("pile", "-o", "labels.xlsx"), "ends in .csv"),
         (("pile", "-o", "pile"), "ends in .csv"),
         (("pile", "-o", "no/labels.csv"), "does not exist, so create it first"),
-        (("pile", "-o", "mine.csv"), "there already, and not from the labelling page"),
+        (("pile", "-o", "mine.csv"), "exists already, and the labelling page did not write it"),
         (("pile", "--classes", "a,,b"), "expected the name of a class"),
         (("pile", "--method", "no"), "unknown method"),
         (("pile", "--export", "xml"), "expected one of folders"),
