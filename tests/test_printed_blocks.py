@@ -55,7 +55,7 @@ PARSED = {
     r"likelyshot .*--encoder efficientnet_lite2": "its weights are an extra",
     r"python -m tools.calibration --tasks": "packaged features take minutes; the same runs on small ones",
     r"python -m tools.ahead ": "takes a minute, whatever its options; its methods are looked up",
-    r"python tools/(tune_heads|heads|trained)": "trains heads for minutes, whatever its options",
+    r"python (-m tools.|tools/)(tune_heads|heads|trained)": "trains heads for minutes, whatever its options",
     r"python -m benchmarks": "takes minutes; .ci/run has it",
 }
 #: Options that name methods: what is left out of a quick command is looked up at least.

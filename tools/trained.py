@@ -1,6 +1,6 @@
 """Train the head of every method that has one on frozen CUB features, choose its rate, and print the tables.
 
-python tools/trained.py FEATURES FOLDER [--tasks 10000] [--rates 1 3] [--seeds 0 1 2] [--methods tpn sib]
+python -m tools.trained FEATURES FOLDER [--tasks 10000] [--rates 1 3] [--seeds 0 1 2] [--methods tpn sib]
     [--train-only] [--score-only]
 
 Every run has a folder of its own, and every cell of the tables a file; a second call goes on. The epoch and the rate,
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from cells import scored
 from numpy.typing import NDArray
+from tools.cells import scored
 
 from likelyshot import Balanced, Dirichlet, Features, InputError, load_head, sample_tasks
 from likelyshot.data.results import mean_ci95

@@ -1,6 +1,6 @@
 """Fine-tune a Conv4 of CIFAR-FS with each method, from the same first stage and with the same budget; print the table.
 
-python tools/trained_networks.py IMAGES STAGE1 FOLDER [--tasks 2000] [--slow-tasks 500] [--adapted-tasks 100]
+python -m tools.trained_networks IMAGES STAGE1 FOLDER [--tasks 2000] [--slow-tasks 500] [--adapted-tasks 100]
     [--epochs 3] [--episodes 100] [--validation-tasks 200] [--methods mll feat] [--train-only]
 
 STAGE1 is best.safetensors of a run of cifar_fs_conv4_euclidean with finetune.epochs=0. Every run has a folder and every
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cells import scored
+from tools.cells import scored
 
 from likelyshot import Balanced, Dirichlet, Features, InputError, Result, evaluate, load_head, sample_tasks
 from likelyshot.encoders import networks
