@@ -134,6 +134,16 @@ def test_a_method_that_was_asked_for_is_used(folders):
     assert "31 items, classified one by one by cosine (inductive)." in result.words
 
 
+def test_a_device_that_is_not_there_is_refused_even_where_vectors_need_none(tmp_path):
+    vectors = np.random.default_rng(0).random((6, 4))
+    np.savez(tmp_path / "few.npz", features=vectors, labels=np.array(list("aaabbb")))
+    np.save(tmp_path / "pile.npy", vectors)
+    with pytest.raises(InputError, match="device 'hpu' is not available"):
+        fit(tmp_path / "few.npz", device="hpu")
+    with pytest.raises(InputError, match="device 'hpu' is not available"):
+        predict(fit(tmp_path / "few.npz"), tmp_path / "pile.npy", device="hpu")
+
+
 def test_table_page_and_folders(result, tmp_path):
     with result.save(tmp_path / "out.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

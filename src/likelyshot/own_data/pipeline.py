@@ -21,6 +21,7 @@ from likelyshot.data.items import Item, Problem
 from likelyshot.data.shards import Shards
 from likelyshot.encoders.pretrained import FULL, Embedder, open_encoder, split_precision
 from likelyshot.errors import InputError
+from likelyshot.machine import check_device
 from likelyshot.methods.binding import Params
 from likelyshot.own_data.answer_folder import write_folder
 from likelyshot.own_data.answers import Answers, Judge, Judged, Tally, is_folder, judge_block, write_answers
@@ -182,6 +183,7 @@ def fit(
             number of steps that have been done.
         say: Called with each sentence of the result's `words` as soon as it is known.
     """
+    check_device(device)  # also where vectors need no encoder
     labelled = read_labelled(support, label_column=label_column, path_column=path_column, text_column=text_column)
     opened = None
     if labelled.vectors is None:
@@ -242,6 +244,7 @@ def predict(
             number of steps that have been done.
         say: Called with each sentence of the result's `words` as soon as it is known.
     """
+    check_device(device)
     known = fitted if isinstance(fitted, Fitted) else None
     model = fitted.model if isinstance(fitted, Fitted) else fitted
     pile = query
