@@ -15,6 +15,8 @@ from likelyshot.functional.gram import (
     mean_weights,
     move_to_means,
     nearest_neighbours,
+    scatter_within,
+    softly_discounted_products,
     squared_distances_to_means,
 )
 from likelyshot.functional.scores import one_hot
@@ -150,6 +152,30 @@ def test_inner_products_in_the_metric_are_those_of_the_coordinates():
     w = discounted_directions(y[:, :6], known, 0.25)
     metric = torch.eye(9, dtype=torch.float64) - w.mT @ w
     torch.testing.assert_close(discounted_products(y @ y.mT, known, 0.25), y @ metric @ y.mT)
+
+
+@pytest.mark.parametrize("dim", [5, 20])
+def test_soft_weights_give_the_metric_of_their_scatter(dim):
+    y, prior = normal(24, dim).view(2, 12, dim), torch.tensor([0.25, 2.0], dtype=torch.float64).view(2, 1, 1)
+    weights = torch.rand(2, 3, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    weights[:, 2] = 0  # a class without samples
+    scatter = torch.zeros(2, dim, dim, dtype=torch.float64)
+    for task in range(2):
+        for k in range(2):
+            mean = weights[task, k] @ y[task] / weights[task, k].sum()
+            for n in range(12):
+                deviation = y[task, n] - mean
+                scatter[task] += weights[task, k, n] * torch.outer(deviation, deviation)
+    torch.testing.assert_close(scatter_within(y, weights), scatter)
+    metric = torch.linalg.inv(scatter / prior + torch.eye(dim, dtype=torch.float64))
+    torch.testing.assert_close(softly_discounted_products(y @ y.mT, weights, prior), y @ metric @ y.mT)
+
+
+def test_weights_of_labelled_samples_discount_as_their_labels_do():
+    y, known = normal(24, 9).view(2, 12, 9), one_hot(torch.tensor([0, 0, 1, 1, 1, 3]), 4, torch.float64).mT
+    weights = torch.cat([known, torch.zeros(4, 6, dtype=torch.float64)], -1).expand(2, -1, -1)
+    gram = y @ y.mT
+    torch.testing.assert_close(softly_discounted_products(gram, weights, 0.25), discounted_products(gram, known, 0.25))
 
 
 def test_shares_are_scaled_to_sum_one_even_when_huge_or_tiny():

@@ -14,6 +14,7 @@ LABELS = {
     "five shots": [0, 1, 2, 3] * 5,
     "unequal shots": [0, 0, 0, 1, 2, 2, 3, 0, 0],
     "a class without support": [0, 0, 1, 3],
+    "one shot, a class without support": [0, 1, 3],
 }
 
 
@@ -106,10 +107,20 @@ def oracle(support, labels, query, ways, iterations, base_within=None):
     trust, directions = (shots - 1) / (shots + 9), 40 * shots / (shots + 1)
     floor = np.sum(x) / len(x) / (np.max(x, 0) > 0).sum()
     weight = held_out_weight(x[:s], y[:s], labels, ways, common, floor, directions)
+    one_shot = s == len(present)
     r = np.array([[float(i < s and labels[i] == k) for k in range(ways)] for i in range(n)])
     counted = np.ones(n)
     for step in range(iterations + 1):
         e, d = np.zeros((n - s, ways)), np.zeros((n - s, ways))
+        if one_shot and step == (iterations + 1) // 2:
+            scatter = np.zeros_like(metric)
+            for k in range(ways):
+                weights = counted * r[:, k]
+                mean = weights @ np.array(y) / max(weights.sum(), 1e-300)
+                for i in range(n):
+                    scatter = scatter + weights[i] * np.outer(y[i] - mean, y[i] - mean)
+            total = sum(counted[i] * r[i].sum() for i in range(n))
+            metric = np.linalg.inv(40 * scatter / total + np.eye(len(y[0])))
         for k in range(ways):
             total = sum(counted[i] * r[i, k] for i in range(n))
             mean = sum(counted[i] * r[i, k] * x[i] for i in range(n))
@@ -128,7 +139,8 @@ def oracle(support, labels, query, ways, iterations, base_within=None):
             z = (1 - trust) * z + trust * start * spread(z) / spread(start)
             for q in range(n - s):
                 z[q] += 2 * near[s + q] @ r / near[s + q].sum()
-            z = z + np.log(2 + weights.sum(0))
+            if step > 1 or not one_shot:
+                z = z + np.log(2 + weights.sum(0))
         r[s:] = softmax(z)
         counted[s:] = 1 / (1 + np.exp(-directions / 2 * (1 - d.min(1)) / w))
     return torch.tensor(z).log_softmax(-1)
@@ -142,6 +154,16 @@ def test_equals_the_equations_one_sample_at_a_time(labels, iterations, dim):
     scores = likelihood_mixture(support, labels, query, n_ways=4, iterations=iterations)
     expected = oracle(support, labels, query, 4, iterations)
     torch.testing.assert_close(scores, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dim", [16, 40])
+def test_tasks_with_one_and_with_more_examples_per_class_share_a_batch(dim):
+    support, one_shot, query, _ = sample(14, [0, 1, 2, 3], dim=dim)
+    labels = torch.stack([one_shot, torch.tensor([0, 0, 1, 3])])
+    scores = likelihood_mixture(support, labels, query, n_ways=4)
+    for each, own in zip(scores, labels, strict=True):
+        torch.testing.assert_close(each, likelihood_mixture(support, own, query, n_ways=4), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scores[1], oracle(support, labels[1], query, 4, 7), rtol=1e-6, atol=1e-6)
 
 
 def test_held_out_examples_choose_the_likelihood_that_names_them():

@@ -161,6 +161,39 @@ def discounted_products(gram: Tensor, known: Tensor, prior: float) -> Tensor:
     return gram - shadow.mT @ shadow
 
 
+def scatter_within(y: Tensor, weights: Tensor) -> Tensor:
+    """Give the scatter of samples within classes that they belong to by weights: y'(diag(rho) - R' diag(1/N) R) y.
+
+    It is the sum of r_kn (y_n - m_k)(y_n - m_k)' over classes and samples, m_k the weighted mean of class k, with the
+    rows of R the weights r_k, N_k their sum, and rho_n the sum of sample n's.
+    Shapes: y (..., n, d), weights (..., k, n) -> (..., d, d).
+
+    >>> scatter_within(torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+    tensor([[2.]])
+    """
+    sums = weights @ y
+    return (weights.sum(-2).unsqueeze(-1) * y).mT @ y - sums.mT @ (mean_weights(weights) @ y)
+
+
+def softly_discounted_products(gram: Tensor, weights: Tensor, prior: float | Tensor) -> Tensor:
+    """Give inner products in the metric (S / prior + I)^-1, S = y'A y of `scatter_within`, from the plain ones G.
+
+    y (y'A y / prior + I)^-1 y' = G (I + A G / prior)^-1. With the weights of labelled samples alone, it is what
+    `discounted_products` computes from a smaller system.
+    Shapes: gram (..., n, n), weights (..., k, n), prior a number or (..., 1, 1) -> (..., n, n).
+
+    >>> y = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [2.0, 1.0]])
+    >>> softly_discounted_products(y @ y.T, torch.tensor([[1.0, 1.0, 0.0]]), prior=2.0)
+    tensor([[ 0.5000, -0.5000,  1.0000],
+            [-0.5000,  0.5000, -1.0000],
+            [ 1.0000, -1.0000,  3.0000]])
+    """
+    within = (weights.sum(-2).unsqueeze(-1) * gram - weights.mT @ (mean_weights(weights) @ gram)) / prior  # A G / prior
+    within.diagonal(dim1=-2, dim2=-1).add_(1)
+    products: Tensor = torch.linalg.solve_ex(within, gram, left=False).result
+    return products
+
+
 def held_out_distances(products: Tensor, squares: Tensor, known: Tensor, counts: Tensor, prior: float) -> Tensor:
     """Compute squared distances of labelled samples to the centres of classes, each sample left out of its own.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likelyshot.errors import InputError
 from likelyshot.functional.checks import check_count, check_non_negative, check_shape, prepare
-from likelyshot.methods.likelihood_mixture import Constants, fit_mixture
+from likelyshot.methods.likelihood_mixture import Constants, mixture_scores
 
 
 def combined_transductive(
@@ -63,7 +63,7 @@ def combined_transductive(
         dims = tuple(s.shape[-1] for s, _ in pairs)
         check_shape("base_within", base_within, (sum(dims), sum(dims)), "give those of all networks as blocks")
         base_within = _unit_blocks(base_within, base_within._version, dims, tuple(weights))
-    return fit_mixture(
+    return mixture_scores(
         torch.cat([s for s, _ in scaled], -1),
         labels,
         torch.cat([q for _, q in scaled], -1),
@@ -73,7 +73,7 @@ def combined_transductive(
         iterations=iterations,
         normalise=normalise,
         constants=Constants(base_scatter=len(scaled) * Constants().base_scatter),
-    )[1]
+    )
 
 
 def _shares(network_weights: Tensor | None, networks: int) -> list[float]:

@@ -19,6 +19,8 @@ from likelyshot.functional.gram import (
     held_out_distances,
     join,
     nearest_neighbours,
+    scatter_within,
+    softly_discounted_products,
     squared_distances_to_means,
 )
 from likelyshot.functional.scores import l2_normalise
@@ -78,6 +80,8 @@ def likelihood_mixture(
     r = softmax_k(l + log share_k + 2 A), share_k proportional to 2 + the sum of the queries' r, A the mean r of the
     4 nearest samples by sqrt(x). Share and A begin after round 0. In sums a query counts
     sigmoid(D/2 (1 - min_k d_qk) / w): a query that is nearer to the mean of all samples than to any class moves none.
+    With one example per class, shares begin after round 1, and from the middle round on the metric is
+    (40 S / N + I)^-1, S = `scatter_within` of the r that count in sums then, N their sum.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), base_within (d, d), marginals (..., k),
     non-negative -> (..., q, k).
 
@@ -96,10 +100,17 @@ def likelihood_mixture(
     """
     check_count("iterations", iterations, "7 are enough, 0 are for single queries")
     check_non_negative("likelihood_mixture", support, query)
-    options = {"base_within": base_within, "marginals": marginals, "iterations": iterations, "normalise": normalise}
-    if iterations == 0:
-        return fit_mixture(support, labels, query, n_ways=n_ways, **options)[1]  # type: ignore[arg-type]
-    return _fit(support, labels, query, n_ways=n_ways, constants=Constants(), **options).z.mT  # type: ignore[arg-type]
+    return mixture_scores(
+        support,
+        labels,
+        query,
+        n_ways=n_ways,
+        base_within=base_within,
+        marginals=marginals,
+        iterations=iterations,
+        normalise=normalise,
+        constants=Constants(),
+    )
 
 
 class Views(NamedTuple):
@@ -107,7 +118,7 @@ class Views(NamedTuple):
 
     x: Tensor  # (..., n, d) unit vectors
     root: Tensor  # (..., n, d) unit vectors of sqrt(x), as the neighbours see them
-    y: Tensor  # (..., n, d) the same around the centre, unit again
+    y: Tensor  # (..., n, d) the same around the centre, unit again; in the coordinates of the metric at one shot
     shadow: Tensor  # (..., n, m) what the metric takes off: <a, b> = a.y . b.y - a.shadow . b.shadow
     square: Tensor  # (..., n, 1) <y, y>
 
@@ -122,7 +133,8 @@ class Space(NamedTuple):
     power: float
     factor: Tensor | None  # (d, d), F F' = (I + c S)^-1
     centre: Tensor  # (..., 1, d)
-    directions: Tensor  # (..., m, d)
+    directions: Tensor  # (..., m, d), of labelled samples
+    whitening: Tensor | None = None  # (..., d, d), F F' = (S / prior + I)^-1, which takes their place at one shot
 
     @staticmethod
     def at_start(samples: Tensor, base_within: Tensor | None, constants: Constants) -> Space:
@@ -152,7 +164,10 @@ class Space(NamedTuple):
         return self.seen(x, root, self.around_centre(root))
 
     def seen(self, x: Tensor, root: Tensor, y: Tensor) -> Views:
-        """Add what the metric takes off."""
+        """Add what the metric takes off, or give coordinates in which it is plain."""
+        if self.whitening is not None:
+            y = y @ self.whitening
+            return Views(x, root, y, y[..., :0], y.square().sum(-1, keepdim=True))
         shadow = y @ self.directions.mT
         unit = (y != 0).any(-1, keepdim=True).to(y.dtype)
         return Views(x, root, y, shadow, unit - shadow.square().sum(-1, keepdim=True))
@@ -270,6 +285,33 @@ def fit_mixture(
     return mixture, mixture.scores(query) if iterations == 0 else fit.z.mT
 
 
+def mixture_scores(
+    support: Tensor,
+    labels: Tensor,
+    query: Tensor,
+    *,
+    n_ways: int,
+    base_within: Tensor | None,
+    marginals: str | Tensor,
+    iterations: int,
+    normalise: bool,
+    constants: Constants,
+) -> Tensor:
+    """Fit `likelihood_mixture`, and give the scores of its queries (..., q, k), without what would score others."""
+    fit = _fit(
+        support,
+        labels,
+        query,
+        n_ways=n_ways,
+        base_within=base_within,
+        marginals=marginals,
+        iterations=iterations,
+        normalise=normalise,
+        constants=constants,
+    )
+    return fit.mixture().scores(query) if iterations == 0 else fit.z.mT
+
+
 class Statistics(NamedTuple):
     """What a round finds: the parameters of the classes, with the centres of the Gaussian as weights of the samples."""
 
@@ -289,6 +331,7 @@ class Fit(NamedTuple):
     z: Tensor  # (..., k, q) log-posterior of the queries
     samples: Tensor  # (..., n, d) unit vectors, the labelled ones first
     known: Tensor  # (..., k, s) their classes
+    within: Tensor | None  # (..., k, n) responsibilities that the metric is from, at one shot
     base_within: Tensor | None
     first: Statistics
     last: Statistics
@@ -304,7 +347,7 @@ class Fit(NamedTuple):
 
     def mixture(self) -> Mixture:
         """Give what scores further queries."""
-        space, views = _see(self.samples, self.known, self.base_within, self.constants)
+        space, views = _see(self.samples, self.known, self.base_within, self.constants, self.within)
         first = self.first.classes(views)
         return Mixture(
             space,
@@ -346,6 +389,7 @@ def _fit(
     examples = known.sum(-1, keepdim=True)  # (..., k, 1)
     present = (examples > 0).sum(-2, keepdim=True).clamp_min(1).to(r)  # classes with support
     shots = s / present
+    one_shot, within = present == s, None  # never so where s > n_ways
     directions = constants.directions * shots / (shots + 1)  # D
     trust = (shots - 1) / (shots - 1 + constants.trusted_shots)  # t
     comparison = _compare(samples, known, base_within, constants, alone)
@@ -371,6 +415,9 @@ def _fit(
         means = (labelled if step == 0 else labelled + v @ queries) / counts
         rates, members = torch.maximum(means, floor).reciprocal(), torch.cat([known, v], -1) / counts
         e = _centre(rates.log().sum(-1, keepdim=True) - rates @ queries.mT)  # (..., k, q)
+        if s <= n_ways and step > 0 and step == (iterations + 1) // 2:
+            within = torch.cat([known, v * one_shot], -1)
+            distances = comparison.within(within)
         d = distances(members)  # (..., k, q)
         nearest = d.amin(-2, keepdim=True)
         if alone:
@@ -397,6 +444,8 @@ def _fit(
         if estimated:
             if step > 0:
                 prior = (constants.prior_queries + taken).log()
+                if s <= n_ways and step == 1:
+                    prior = torch.where(one_shot, 0, prior)
                 z = z + prior
             z = z.log_softmax(-2)
         else:
@@ -408,6 +457,7 @@ def _fit(
         z,
         samples,
         known,
+        within,
         base_within,
         first,
         last,
@@ -423,10 +473,15 @@ def _fit(
     )
 
 
+#: From members (..., k, n) of centres to d of the queries (..., k, q).
+Distances = Callable[[Tensor], Tensor]
+
+
 class Comparison(NamedTuple):
     """What the samples of a task are to each other."""
 
-    distances: Callable[[Tensor], Tensor]  # from members (..., k, n) of centres to d of the queries (..., k, q)
+    distances: Distances
+    within: Callable[[Tensor], Distances]  # in the metric of these responsibilities (..., k, n)
     labelled: Callable[[Tensor], Tensor]  # from members (..., k, s) to products of centres and labelled samples
     squares: Tensor  # (..., 1, s) products of the labelled samples with themselves
     graph: Tensor | None  # (..., n, q) of the neighbours, scaled by how much they count
@@ -441,12 +496,15 @@ def _compare(
     coordinates cost less in every round.
     """
     (n, dim), s = samples.shape[-2:], known.shape[-1]
+    distances: Distances
     if alone or n > 2 * dim:
         _, views = _see(samples, known, base_within, constants)
-        queries, first = views if alone else views.part(slice(s, None)), views.part(slice(s))
+        first, start = views.part(slice(s)), 0 if alone else s
+        distances = functools.partial(_distances_by_views, views, start)
 
-        def distances(members: Tensor) -> Tensor:
-            return Classes.distances_to(members @ views.y, members @ views.shadow, queries)
+        def within(weights: Tensor) -> Distances:
+            _, views = _see(samples, known, base_within, constants, weights)
+            return functools.partial(_distances_by_views, views, start)
 
         def labelled(members: Tensor) -> Tensor:
             return (members @ first.y) @ first.y.mT - (members @ first.shadow) @ first.shadow.mT
@@ -456,17 +514,29 @@ def _compare(
         root = Space.at_start(samples, base_within, constants).roots(samples)
         root -= root.mean(-2, keepdim=True)
         gram = root @ root.mT
-        products = discounted_products(_unit_products(gram), known, constants.prior_scatter)
+        unit = _unit_products(gram)
+        products = discounted_products(unit, known, constants.prior_scatter)
         squares = products[..., :s, :s].diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
 
-        def distances(members: Tensor) -> Tensor:
-            return squared_distances_to_means(products, members)[..., s:]
+        distances = functools.partial(_distances_by_products, products, s)
+
+        def within(weights: Tensor) -> Distances:
+            discounted = softly_discounted_products(unit, weights, _prior_within(weights, known, constants))
+            return functools.partial(_distances_by_products, discounted, s)
 
         def labelled(members: Tensor) -> Tensor:
             return members @ products[..., :s, :s]
 
     graph = None if gram is None else constants.agreement * _neighbour_graph(gram, constants.neighbours)[..., s:]
-    return Comparison(distances, labelled, squares, graph)
+    return Comparison(distances, within, labelled, squares, graph)
+
+
+def _distances_by_views(views: Views, start: int, members: Tensor) -> Tensor:
+    return Classes.distances_to(members @ views.y, members @ views.shadow, views.part(slice(start, None)))
+
+
+def _distances_by_products(products: Tensor, start: int, members: Tensor) -> Tensor:
+    return squared_distances_to_means(products, members)[..., start:]
 
 
 def _exponential_weight(
@@ -506,15 +576,40 @@ def _unit_products(gram: Tensor) -> Tensor:
     return gram * scale.unsqueeze(-1) * scale.unsqueeze(-2)
 
 
-def _see(samples: Tensor, known: Tensor, base_within: Tensor | None, constants: Constants) -> tuple[Space, Views]:
-    """Choose the space of all samples, of which the first are labelled, and see them in it."""
+def _see(
+    samples: Tensor,
+    known: Tensor,
+    base_within: Tensor | None,
+    constants: Constants,
+    within: Tensor | None = None,
+) -> tuple[Space, Views]:
+    """Choose the space of all samples, of which the first are labelled, and see them in it.
+
+    The metric is that of the labelled samples or, where they are given, of responsibilities of all.
+    """
     s = known.shape[-1]
     space = Space.at_start(samples, base_within, constants)
     root = space.roots(samples)
     space = space._replace(centre=root.mean(-2, keepdim=True))
     y = space.around_centre(root)
-    space = space._replace(directions=discounted_directions(y[..., :s, :], known, constants.prior_scatter))
+    if within is None:
+        space = space._replace(directions=discounted_directions(y[..., :s, :], known, constants.prior_scatter))
+    else:
+        metric = scatter_within(y, within) / _prior_within(within, known, constants)
+        metric.diagonal(dim1=-2, dim2=-1).add_(1)
+        lower, identity = torch.linalg.cholesky_ex(metric).L, torch.eye(y.shape[-1], dtype=y.dtype, device=y.device)
+        space = space._replace(whitening=torch.linalg.solve_triangular(lower, identity, upper=False).mT)
     return space, space.seen(samples, root, y)
+
+
+def _prior_within(within: Tensor, known: Tensor, constants: Constants) -> Tensor:
+    """Give the prior scatter of a direction, for the metric of responsibilities (..., k, n): (..., 1, 1).
+
+    With one example per class it is 1/40 for every sample: unit vectors that vary in 40 directions. Other tasks of a
+    batch keep the metric, and so the prior, of their labelled samples.
+    """
+    one_shot = known.sum(-1, keepdim=True).amax(-2, keepdim=True) <= 1
+    return torch.where(one_shot, within.sum((-2, -1), keepdim=True) / constants.directions, constants.prior_scatter)
 
 
 @functools.lru_cache(maxsize=2)
