@@ -525,8 +525,8 @@ class TestTables:
     @pytest.mark.parametrize(
         ("text", "match"),
         [
-            ("label,a,b\nx,1,2\ny,3\n", "row 2: .*uneven row, 2 cells for 3 columns"),
-            ("label,a,b\nx,1,2,3\n", "row 1: .*uneven row, 4 cells for 3 columns"),
+            ("label,a,b\nx,1,2\ny,3\n", "row 2 .*uneven row, 2 cells for 3 columns"),
+            ("label,a,b\nx,1,2,3\n", "row 1 .*uneven row, 4 cells for 3 columns"),
             ('label,vector\nx,"[1,,2]"\n', "row 1"),
             ("label,vector\nx,1; 2 3\n", "row 1"),
             ("label,a\nx,1\ny,oops\n", "row 2: .*'a'.*oops"),

@@ -93,7 +93,7 @@ class Features:
             raise InputError(f"expected one path per row, but got {got}: give as many, or none")
         check_texts([*self.source.keys(), *self.source.values()], "source")
         if "classes" in self.source:
-            raise InputError("source must not have a key 'classes': pass the class names as classes=")
+            raise InputError("expected a source without the key 'classes', which names the classes: pass them as classes=")
 
     @classmethod
     def from_arrays(
