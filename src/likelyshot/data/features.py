@@ -93,7 +93,7 @@ class Features:
             raise InputError(f"expected one path per row, but got {got}: give as many, or none")
         check_texts([*self.source.keys(), *self.source.values()], "source")
         if "classes" in self.source:
-            raise InputError("expected a source without the key 'classes', which names the classes: pass them as classes=")
+            raise InputError("expected a source without the key 'classes', but it has one: pass the names as classes=")
 
     @classmethod
     def from_arrays(
@@ -372,7 +372,7 @@ def _open_table(path: Path) -> Opened:
     table = read_table(path)
     if table.problems:
         name, kind, detail = dataclasses.astuple(table.problems[0])
-        raise InputError(f"cannot read {name} ({kind}, {detail}): correct or drop it")
+        raise InputError(f"expected rows that can be read, but {name} cannot ({kind}, {detail}): correct or drop it")
     if not table.rows:
         raise InputError("expected rows of features, but got none: write the file again")
     elsewhere = _named_vectors(path, table)
