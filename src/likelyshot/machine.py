@@ -27,8 +27,9 @@ R = TypeVar("R")
 #: Called with the number of steps that have been done since the last call.
 Progress = Callable[[int], None]
 
-#: Bytes of a working set that stays in the cache of a core. Larger temporaries cost several times as much.
-CACHE_BYTES = 4 * 2**20
+#: Bytes of a working set that stays in cache: larger temporaries cost several times as much. With smaller ones, threads
+#: wait for Python more often between operations.
+CACHE_BYTES = 8 * 2**20
 
 #: Devices that have no double precision.
 WITHOUT_DOUBLE = {"mps"}

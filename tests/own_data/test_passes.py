@@ -162,5 +162,5 @@ def test_blocks_hold_the_usable_rows_in_order():
 
 
 def test_a_block_fits_the_cache():
-    assert block_rows(512) == 2_048
+    assert block_rows(512) == 4_096
     assert block_rows(10**9) == 1

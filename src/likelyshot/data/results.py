@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -254,7 +255,7 @@ class _Document(msgspec.Struct):
 
 def environment() -> dict[str, Any]:
     """Record what a result is computed with: versions, system, the cores in use, date."""
-    packages = ("torch", "numpy", "scikit-learn")
+    packages = ["torch", "numpy", "scikit-learn", *(["numba"] if importlib.util.find_spec("numba") else [])]
     return {
         "likelyshot": __version__,
         "python": platform.python_version(),

@@ -17,6 +17,7 @@ from likelyshot.functional.checks import (
     check_shrinkage,
     prepare,
 )
+from likelyshot.functional.compiled_sums import compiled_sums
 from likelyshot.functional.scores import exponential_log_likelihood, exponential_rates, rate_bound, shrunk_means
 
 #: Bytes of the queries that are weighted at a time: five passes over them stay in the cache of a core, of 1 MB or more.
@@ -84,7 +85,8 @@ class ClassSums:
     """Sum Phi_q f_q over the queries that are assigned to each class, and count these queries, for rates of any round.
 
     Each query is assigned to its likeliest class, the first of tied ones. The sums of several blocks of queries add up
-    to those of all. The blocks, and the memory for what is computed of them, serve all rounds.
+    to those of all. The blocks, and the memory for what is computed of them, serve all rounds. On a CPU, and if numba
+    is installed, one compiled loop sums float32 queries in a third of the time.
     Shapes: query (..., q, d), rates (..., k, d) -> (..., k, d) and (..., k, 1).
     """
 
@@ -92,11 +94,16 @@ class ClassSums:
         self._leading, (queries, dim) = query.shape[:-2], query.shape[-2:]
         tasks = self._leading.numel()
         self._query = query.reshape(tasks, queries, dim)
+        self._total = query.new_empty(tasks, n_ways, dim)
+        self._loop = compiled_sums() if query.is_cpu and query.dtype == torch.float32 else None
+        if self._loop is not None:
+            self._query, self._count = self._query.contiguous(), query.new_empty(tasks, n_ways)
+            return
         self._way = torch.arange(n_ways, device=query.device).unsqueeze(-1)
         self._first = n_ways * torch.arange(tasks, device=query.device).unsqueeze(-1)  # row of a task's class 0
         self._row = self._first.repeat(1, queries)  # (t, q), of its class among the classes of all tasks
         self._member = query.new_empty(tasks, n_ways, queries)
-        self._total, self._exponents = (query.new_empty(tasks, n_ways, dim) for _ in range(2))
+        self._exponents = query.new_empty(tasks, n_ways, dim)
         least = max(1, BLOCK_BYTES // max(1, queries * dim * query.element_size()))
         size = max(1, tasks if machine.on_accelerator(query) else min(tasks, least))  # of a block, in tasks
         weighted = query.new_empty(size, queries, dim)
@@ -110,6 +117,10 @@ class ClassSums:
         """Give the sums, which the next call overwrites, and the counts."""
         rates = rates.expand(*self._leading, -1, -1).reshape(self._total.shape)
         constant = torch.log(rates, out=self._total).sum(-1, keepdim=True)
+        if self._loop is not None:
+            arrays = (self._query, rates, constant.squeeze(-1), self._total, self._count)
+            self._loop(*(x.numpy() for x in arrays))
+            return self._summed(self._count.clone())
         scores = torch.baddbmm(constant, rates, self._query.mT, alpha=-1)  # (t, k, q)
         assigned = scores.max(-2).indices  # of this layout, argmax takes ten times as long
         torch.add(assigned, self._first, out=self._row)
@@ -120,8 +131,10 @@ class ClassSums:
             weighted.mul_(query).exp2_()  # 1 - Phi_q = exp(-lambda_{y_q} f_q)
             torch.addcmul(query, query, weighted, value=-1, out=weighted)  # Phi_q f_q
             torch.bmm(member, weighted, out=total)
-        count = self._member.sum(-1, keepdim=True)
-        return self._total.view(*self._leading, *rates.shape[1:]), count.view(*self._leading, -1, 1)
+        return self._summed(self._member.sum(-1))
+
+    def _summed(self, count: Tensor) -> tuple[Tensor, Tensor]:
+        return self._total.view(*self._leading, *self._total.shape[1:]), count.view(*self._leading, -1, 1)
 
 
 def moved(prototypes: Tensor, total: Tensor, count: Tensor, eta: float) -> Tensor:
