@@ -28,7 +28,7 @@ from likelyshot.functional.scores import l2_normalise
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import needs_of, takes_of
 from likelyshot.methods.facts import BASE_STATISTICS, STATISTICS
-from likelyshot.methods.likelihood_mixture import Constants, mixture_scores
+from likelyshot.methods.likelihood_mixture import Constants, fit_mixture
 from likelyshot.own_data.model import Model
 
 OURS = "likelihood_mixture"
@@ -187,17 +187,8 @@ def with_constants(
     base_within: Tensor | None = None,
 ) -> Tensor:
     """Score by the mixture with other constants."""
-    return mixture_scores(
-        support,
-        labels,
-        query,
-        n_ways=n_ways,
-        base_within=base_within,
-        marginals="estimated",
-        iterations=7,
-        normalise=True,
-        constants=constants,
-    )
+    fit = fit_mixture(support, labels, query, n_ways=n_ways, base_within=base_within, constants=constants)
+    return fit.scores(query)
 
 
 def fitted(pile: Pile, features: Features) -> Pile:

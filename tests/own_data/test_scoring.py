@@ -101,7 +101,8 @@ def test_a_large_pile_is_fitted_on_a_sample_and_scored_row_by_row(task, monkeypa
     run = functools.partial(scores_of, method, support, labels, pile.numpy(), n_ways=4)
     scores = torch.cat([scores for _, scores in run(seed=3)()])
     sample = np.sort(np.random.default_rng(3).choice(36, 30, replace=False))
-    mixture, own = fit_mixture(support, labels, pile[sample], n_ways=4, iterations=4)
+    fit = fit_mixture(support, labels, pile[sample], n_ways=4, iterations=4)
+    mixture, own = fit.mixture(), fit.scores(pile[sample])
     torch.testing.assert_close(scores, mixture.scores(pile))
     assert (scores[sample].argmax(-1) == own.argmax(-1)).double().mean() > 0.9
     assert not torch.equal(scores, torch.cat([scores for _, scores in run(seed=4)()]))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likelyshot.errors import InputError
 from likelyshot.functional.checks import check_count, check_non_negative, check_shape, prepare
-from likelyshot.methods.likelihood_mixture import Constants, mixture_scores
+from likelyshot.methods.likelihood_mixture import Constants, fit_mixture
 
 
 def combined_transductive(
@@ -63,10 +63,11 @@ def combined_transductive(
         dims = tuple(s.shape[-1] for s, _ in pairs)
         check_shape("base_within", base_within, (sum(dims), sum(dims)), "give those of all networks as blocks")
         base_within = _unit_blocks(base_within, base_within._version, dims, tuple(weights))
-    return mixture_scores(
+    queries_side_by_side = torch.cat([q for _, q in scaled], -1)
+    fit = fit_mixture(
         torch.cat([s for s, _ in scaled], -1),
         labels,
-        torch.cat([q for _, q in scaled], -1),
+        queries_side_by_side,
         n_ways=n_ways,
         base_within=base_within,
         marginals=marginals,
@@ -74,6 +75,7 @@ def combined_transductive(
         normalise=normalise,
         constants=Constants(base_scatter=len(scaled) * Constants().base_scatter),
     )
+    return fit.scores(queries_side_by_side)
 
 
 def _shares(network_weights: Tensor | None, networks: int) -> list[float]:

@@ -34,5 +34,5 @@ def likelihood(
     tensor([0, 1, 0])
     """
     check_non_negative("likelihood", support, query)
-    options = {"base_within": base_within, "iterations": 0, "normalise": normalise}
-    return fit_mixture(support, labels, query, n_ways=n_ways, **options)[1]  # type: ignore[arg-type]
+    fit = fit_mixture(support, labels, query, n_ways=n_ways, base_within=base_within, iterations=0, normalise=normalise)
+    return fit.scores(query)

@@ -100,7 +100,7 @@ def likelihood_mixture(
     """
     check_count("iterations", iterations, "7 are enough, 0 are for single queries")
     check_non_negative("likelihood_mixture", support, query)
-    return mixture_scores(
+    fit = fit_mixture(
         support,
         labels,
         query,
@@ -109,8 +109,8 @@ def likelihood_mixture(
         marginals=marginals,
         iterations=iterations,
         normalise=normalise,
-        constants=Constants(),
     )
+    return fit.scores(query)
 
 
 class Views(NamedTuple):
@@ -257,61 +257,6 @@ def most_similar(voters: Tensor, roots: Tensor, count: int) -> Tensor:
     return places.gather(1, products.mT.gather(1, places).topk(count).indices)
 
 
-def fit_mixture(
-    support: Tensor,
-    labels: Tensor,
-    query: Tensor,
-    *,
-    n_ways: int,
-    base_within: Tensor | None = None,
-    marginals: str | Tensor = "estimated",
-    iterations: int = 7,
-    normalise: bool = True,
-    constants: Constants = Constants(),  # noqa: B008
-) -> tuple[Mixture, Tensor]:
-    """Fit `likelihood_mixture`: the mixture, which scores further queries, and the scores of these (..., q, k)."""
-    fit = _fit(
-        support,
-        labels,
-        query,
-        n_ways=n_ways,
-        base_within=base_within,
-        marginals=marginals,
-        iterations=iterations,
-        normalise=normalise,
-        constants=constants,
-    )
-    mixture = fit.mixture()
-    return mixture, mixture.scores(query) if iterations == 0 else fit.z.mT
-
-
-def mixture_scores(
-    support: Tensor,
-    labels: Tensor,
-    query: Tensor,
-    *,
-    n_ways: int,
-    base_within: Tensor | None,
-    marginals: str | Tensor,
-    iterations: int,
-    normalise: bool,
-    constants: Constants,
-) -> Tensor:
-    """Fit `likelihood_mixture`, and give the scores of its queries (..., q, k), without what would score others."""
-    fit = _fit(
-        support,
-        labels,
-        query,
-        n_ways=n_ways,
-        base_within=base_within,
-        marginals=marginals,
-        iterations=iterations,
-        normalise=normalise,
-        constants=constants,
-    )
-    return fit.mixture().scores(query) if iterations == 0 else fit.z.mT
-
-
 class Statistics(NamedTuple):
     """What a round finds: the parameters of the classes, with the centres of the Gaussian as weights of the samples."""
 
@@ -345,6 +290,10 @@ class Fit(NamedTuple):
     normalise: bool
     constants: Constants
 
+    def scores(self, query: Tensor) -> Tensor:
+        """Give the scores of the queries that it was fitted to (..., q, k), without what would score others."""
+        return self.mixture().scores(query) if self.last is self.first else self.z.mT
+
     def mixture(self) -> Mixture:
         """Give what scores further queries."""
         space, views = _see(self.samples, self.known, self.base_within, self.constants, self.within)
@@ -365,19 +314,19 @@ class Fit(NamedTuple):
         )
 
 
-def _fit(
+def fit_mixture(
     support: Tensor,
     labels: Tensor,
     query: Tensor,
     *,
     n_ways: int,
-    base_within: Tensor | None,
-    marginals: str | Tensor,
-    iterations: int,
-    normalise: bool,
-    constants: Constants,
+    base_within: Tensor | None = None,
+    marginals: str | Tensor = "estimated",
+    iterations: int = 7,
+    normalise: bool = True,
+    constants: Constants = Constants(),  # noqa: B008
 ) -> Fit:
-    """Go through the rounds."""
+    """Go through the rounds of `likelihood_mixture`."""
     support, query = prepare(support, labels, query, n_ways, normalise)
     shares = class_shares(marginals, n_ways).to(query)
     estimated = isinstance(marginals, str) and marginals == "estimated"

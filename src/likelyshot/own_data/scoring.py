@@ -219,7 +219,7 @@ def _fitted(
     sample = as_tensor(vectors[rows], rectified)
     params = method.keywords if isinstance(method, functools.partial) else {}
     with torch.no_grad():
-        return fit_mixture(support, labels, sample, n_ways=n_ways, **params)[0]
+        return fit_mixture(support, labels, sample, n_ways=n_ways, **params).mixture()
 
 
 def _at_once(
