@@ -287,7 +287,10 @@ def reading(path: Path) -> Iterator[None]:
         with np.errstate(over="ignore"):  # what becomes infinite is refused
             yield
     except InputError as error:
-        raise InputError(f"{path.name}: {error}") from None
+        raise InputError(f"{path.name or path}: {error}") from None
+    except UnicodeDecodeError as error:
+        got = f"byte {error.start + 1} is not UTF-8"
+        raise InputError(f"{path.name}: expected text in UTF-8, but {got}: save the file as UTF-8") from None
     except OSError as error:
         raise InputError(f"expected a file that can be read, but got {error}: check the path") from None
     except Exception as error:  # zipfile, zlib, struct, arrow, ...: a damaged file can raise nearly anything
@@ -303,8 +306,7 @@ def open_features(path: Path, *, mapped: bool = False) -> Opened:
         mapped: Whether vectors of .npy and .safetensors stay in the file, which must not change then.
     """
     if not path.is_file():
-        got = "it is a folder" if path.is_dir() else "it is not a file" if path.exists() else "nothing is there"
-        raise InputError(f"expected a file of features in {path.absolute().parent}, but {got}: check the path")
+        raise InputError(f"expected a features file in {path.absolute().parent}, but {no_file(path)}: check the path")
     with path.open("rb") as file:
         head = file.read(9)
     if not head:
@@ -315,6 +317,11 @@ def open_features(path: Path, *, mapped: bool = False) -> Opened:
         hint = f"its content looks like {' or '.join(looks)}, so rename it" if looks else "convert it"
         raise InputError(f"expected one of {' '.join(READERS)}, but got {kind or 'no extension'!r}: {hint}")
     return READERS[kind](path, mapped=True) if mapped and kind in MAPPED else READERS[kind](path)
+
+
+def no_file(path: Path) -> str:
+    """Say what is at a path where a file should be."""
+    return "it is a folder" if path.is_dir() else "it is not a file" if path.exists() else "nothing is there"
 
 
 def choose_split(split: str | None, parts: Mapping[str, object]) -> str:
@@ -339,7 +346,7 @@ def read_labels(labels: Any) -> Any:
     path = Path(labels)
     with reading(path):
         if not path.is_file():
-            raise InputError("expected a file of labels, but there is none: check the path")
+            raise InputError(f"expected a file of labels, but {no_file(path)}: check the path")
         kind = path.suffix.lower()
         if kind == ".npy":
             return read_npy(path)
