@@ -48,9 +48,6 @@ EVERY = 0.25
 #: How the names of features files end.
 SUFFIXES = (".safetensors", ".npz", ".npy", ".csv", ".tsv", ".parquet", ".pkl", ".pickle", ".plk", ".pt", ".pth")
 KINDS = "Features file: .safetensors, .npz, .npy, .csv, .tsv, .parquet, .pkl or .pt"
-FeaturesArgument = Annotated[
-    Path | None, typer.Argument(help=f"{KINDS}. Default: the packaged features.", show_default=False)
-]
 NetworksArgument = Annotated[
     list[Path] | None,
     typer.Argument(

@@ -160,7 +160,7 @@ def held_out(
 
 
 def support_temperature(
-    method: Method, support: Tensor, labels: Tensor, n_ways: int, *, query: Tensor | None = None, seed: int = 0
+    method: Method, support: Tensor, labels: Tensor, n_ways: int, *, query: Tensor | None = None
 ) -> float:
     """Estimate the temperature of a method's scores from labelled examples: `held_out(...).temperature()`.
 
@@ -170,14 +170,13 @@ def support_temperature(
         labels: Their classes (n,), from 0.
         n_ways: Number of classes.
         query: The pile (q, d), which matters to transductive methods only.
-        seed: Seed of the splits and of the sample of the pile.
 
     >>> from likelyshot.methods import METHODS
     >>> support, labels = torch.tensor([[3.0, 4.0], [4.0, 3.0]]), torch.tensor([0, 1])
     >>> round(support_temperature(METHODS["cosine"], support, labels, 2), 5)  # 0.07 (1 - cosine)
     0.0028
     """
-    return held_out(method, support, labels, n_ways, query=query, seed=seed).temperature()
+    return held_out(method, support, labels, n_ways, query=query).temperature()
 
 
 def pile_temperature(samples: Tensor, classes: Tensor, n_ways: int, *, assumed: float, default: float) -> float:
