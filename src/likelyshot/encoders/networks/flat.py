@@ -35,6 +35,9 @@ def pixels_title(side: int) -> str:
 def flat(*, side: int = 32) -> Flat:
     """Build the encoder that only flattens images of `side` x `side` pixels.
 
+    Args:
+        side: Side of the images, in pixels.
+
     >>> import torch
     >>> flat(side=4)(torch.ones(2, 3, 4, 4)).shape
     torch.Size([2, 48])

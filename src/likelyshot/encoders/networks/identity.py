@@ -24,6 +24,9 @@ class Identity(Encoder):
 def identity(*, in_dim: int) -> Identity:
     """Build the encoder that changes nothing.
 
+    Args:
+        in_dim: Length of the vectors.
+
     >>> import torch
     >>> identity(in_dim=3)(torch.ones(2, 3)).shape
     torch.Size([2, 3])
