@@ -71,7 +71,7 @@ class HeldOut:
 
     @property
     def weights(self) -> Tensor:
-        """One for every example, divided among its recurrences, (m,)."""
+        """How much each score counts, (m,): 1 in all for every example, however often it occurs."""
         return 1 / self.rows.bincount()[self.rows].double()
 
     @property
@@ -350,7 +350,7 @@ class Expectation:
         return [Confusion(self.classes[a], self.classes[b], float(wrong[a, b]), float(totals[a])) for a, b in pairs]
 
     def summary(self) -> list[str]:
-        """Say in sentences what accuracy to expect, of which method, and which classes are confused."""
+        """Say in sentences what accuracy to expect and which classes are confused."""
         if not self.examples:
             return ["Every class has one example, so none can be held out and the accuracy cannot be estimated."]
         low, high = (f"{100 * bound:.0f}" for bound in self.interval)

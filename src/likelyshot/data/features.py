@@ -282,7 +282,7 @@ class Base:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Say of any failure in which file it was."""
+    """Name the file in every error."""
     try:
         with np.errstate(over="ignore"):  # what becomes infinite is refused
             yield
@@ -299,7 +299,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def open_features(path: Path, *, mapped: bool = False) -> Opened:
-    """Leave a file to the reader of its extension, unless it begins like one of another kind.
+    """Open a file by its extension; refuse it if its content looks like another kind.
 
     Args:
         path: The file.
@@ -325,7 +325,7 @@ def no_file(path: Path) -> str:
 
 
 def choose_split(split: str | None, parts: Mapping[str, object]) -> str:
-    """Settle which split is meant: the one named, the only one, or "test"."""
+    """Choose a split: the one named, the only one, or "test"."""
     names = [name for name in parts if name]
     if split is not None:
         if split not in names:
@@ -340,7 +340,7 @@ def choose_split(split: str | None, parts: Mapping[str, object]) -> str:
 
 
 def read_labels(labels: Any) -> Any:
-    """Read the labels of a file, npy or text with one label per line; labels that are no path are given back."""
+    """Read the labels of a file, npy or text with one label per line; return labels that are not a path as they are."""
     if not isinstance(labels, (str, Path)):
         return labels
     path = Path(labels)
@@ -411,7 +411,7 @@ def _open_table(path: Path) -> Opened:
 def _named_vectors(path: Path, table: Table) -> dict[int, NDArray[Any]] | None:
     """Read the rows of other files that a table of the labelling page names, by their place in the table.
 
-    None if the table has no such columns. Rows that name no file are of items that are gone from the pile.
+    None if the table has no such columns. Rows that name no file belong to items that are no longer in the pile.
     """
     places, numbers = table.find([FILE_COLUMN]), table.find([ROW_COLUMN])
     if places is None or numbers is None:

@@ -307,7 +307,7 @@ def read_container(
 def _explaining(path: str | Path, what: str, remedy: str) -> Iterator[None]:
     """Turn whatever reading a file can raise into an InputError, and refuse what is not a regular file.
 
-    Opening a pipe could wait for ever.
+    Opening a pipe could wait forever.
     """
     try:
         if not Path(path).is_file():
@@ -446,7 +446,7 @@ def _field(kind: Any, steps: list[tuple[str, str]]) -> Any:
 
 
 def locate(name: str, folders: Sequence[Path]) -> Path | str:
-    """The file of that name within the folders, or a few words why there is none."""
+    """Find the file of that name within the folders, or say in a few words why it is not there."""
     if not name:
         return "no path"
     outside = False

@@ -69,7 +69,7 @@ class Whole(NamedTuple):
     about: Manifest
 
     def embedded(self) -> Embedded:
-        """Give what `embed` gives."""
+        """Return what `embed` returns."""
         positions, contents = self.tensors["kept"].numpy(), self.tensors["contents"].numpy()
         return Embedded(self.vectors, positions, self.problems, contents, 0)
 

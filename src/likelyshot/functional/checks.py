@@ -164,7 +164,7 @@ def centre(
 
 
 def check_non_negative(method: str, *features: Tensor, who: str = "") -> None:
-    """Refuse negative features, in the name of the method or of `who` calls it."""
+    """Refuse negative features, in a message that names the method, or `who`."""
     if inputs_are_checked():
         return
     lowest = [float(x.detach().amin()) for x in features if x.numel()]

@@ -24,7 +24,7 @@ Kind = Literal["label", "none", "skip", "not", "clear"]
 
 
 class Change(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True, array_like=True):
-    """What a person says of one item."""
+    """What a person says about one item."""
 
     item: str  # the key of the item
     kind: Kind
@@ -66,7 +66,7 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class Journal:
     """An open journal, locked against other processes.
 
-    A line that was not written to its end has never been answered: it is removed when the journal is opened.
+    A line that was cut off was never answered: it is removed when the journal is opened.
 
     Args:
         path: The file, made if it is not there.

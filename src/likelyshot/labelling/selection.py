@@ -34,7 +34,7 @@ GROUP, SMALLEST_GROUP, GROUP_FROM, GROUP_WRONG, GROUP_EXAMPLES = 18, 4, 0.9, 0.5
 TEACHING, PAIR, STRANGE, GROUPS = 8, 3, 2, 2
 #: Share of the pile that is rejected if there is nothing strange in it: twice that of items of known classes.
 REJECTED = 0.1
-#: Items of which the best class is so much more probable than the next are left to groups.
+#: Items whose best class is so much more probable than the next are left to groups.
 SURE = 0.9
 
 

@@ -46,7 +46,7 @@ class Labelling:
 
     @property
     def address(self) -> str:
-        """The address of the page, with its token; nothing if there is none."""
+        """The address of the page, with its token; empty without a page."""
         return "" if self._server is None else self._server.address
 
     @property
@@ -123,7 +123,7 @@ def label(
     """Label a pile in the browser, in rounds of a few clicks; every click is saved at once.
 
     The page runs on this machine only, in the background unless `wait` is set. Started again with the same output, it
-    goes on where it was.
+    continues where it stopped.
 
     Args:
         pile: A folder, a table or a features file, as `classify` takes it.
@@ -146,7 +146,7 @@ def label(
         browser: Whether to open the page in the browser.
         wait: Whether to return only when the page is stopped by Ctrl-C.
         stage: Called with the name and the number of steps of each stage of the work.
-        say: Called with sentences on what goes on.
+        say: Called with sentences about what happens.
     """
     tell: Say = say or (lambda sentence: None)
     server = _server_module() if page else None
@@ -181,7 +181,7 @@ def label(
     try:
         if went_on:
             count = sum(value.kind == "label" for value in labels.values.values())
-            tell(f"Going on with {count:,} labels of {labels.output}.")
+            tell(f"Continuing with {count:,} labels of {labels.output}.")
         if imported is not None:
             tell(import_label_studio(desk, imported))
         for note in desk.problems():

@@ -1,4 +1,4 @@
-"""Images as they are: what a method is given that adapts a whole network."""
+"""Pixels without an encoder, for methods that adapt a whole network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Flat(Encoder):
 
 
 def pixels_title(side: int) -> str:
-    """Name the vectors of images that are taken as they are, the same in every run."""
+    """Name vectors of pixels, in the same way in every run."""
     return f"pixels, {side} x {side}"
 
 

@@ -1,4 +1,4 @@
-"""Cached features as they are: what a head is trained on while the encoder stays frozen."""
+"""Cached features without changes, to train a head while the encoder stays frozen."""
 
 from __future__ import annotations
 
