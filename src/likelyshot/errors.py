@@ -9,14 +9,14 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Input that cannot be used: the message says what was expected, what came, and what to do.
+    """Input that cannot be used: the message says what was expected, what was given, and what to do.
 
     The command line prints it without a traceback and exits with code 2.
     """
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name was probably meant, and which there are.
+    """Say which known name was probably meant, and list all of them.
 
     >>> nearest("mlll", ["mll", "cosine"])
     "did you mean 'mll'? Known: cosine, mll"

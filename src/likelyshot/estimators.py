@@ -122,23 +122,71 @@ class _MethodClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Name the class with the highest score for every row of X (n_queries, n_features)."""
+        """Name the class with the highest score for every row of X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features)
+            The feature vectors to classify.
+
+        Returns
+        -------
+        classes : ndarray of shape (n_queries,)
+            A class of `classes_` for every row.
+        """
         winners = self._query_scores(X).argmax(-1)
         return np.asarray(self.classes_[winners])
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Give the method's scores (n_queries, n_classes), higher is better; of two classes the second's lead."""
+        """Give the method's scores; higher is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features)
+            The feature vectors to classify.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_queries, n_classes) or (n_queries,)
+            With two classes, by how much the score of the second is above that of the first.
+        """
         scores = self._query_scores(X)
         return scores if len(self.classes_) > 2 else scores[:, 1] - scores[:, 0]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Give the probabilities softmax(scores / temperature), of shape (n_queries, n_classes)."""
+        """Give the probabilities of the classes, softmax(scores / temperature).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features)
+            The feature vectors to classify.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_queries, n_classes)
+            The columns are in the order of `classes_`.
+        """
         query = self._query(X)
         fixed = self.temperature != "auto" or not is_transductive(self._method())
         return self._probabilities(self._scores(query), self.temperature_ if fixed else self._temperature(query))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Give the accuracy of `predict(X)`."""
+        """Give the accuracy of `predict(X)`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features)
+            The feature vectors to classify.
+        y : array-like of shape (n_queries,)
+            Their true classes.
+        sample_weight : array-like of shape (n_queries,) or None, default=None
+            How much every row counts; by default, all count the same.
+
+        Returns
+        -------
+        accuracy : float
+            The share of the rows that are classified correctly.
+        """
         return float(super().score(X, _labels(y), sample_weight))
 
     def _query_scores(self, X: Any) -> NDArray[Any]:

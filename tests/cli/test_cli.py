@@ -478,6 +478,7 @@ def test_reproduce_refuses_nonsense_before_it_writes(run, tmp_path, bad):
         ("lambda_mx=1,2", "did you mean 'lambda_max'"),
         ("lambda_max=a,b", "must be a number"),
         ("lambda_max=", "NAME=FIRST:LAST:STEP"),
+        ("lambda_max=2,2.0", "got one twice"),
     ],
 )
 def test_a_bad_grid_is_refused(run, file, tmp_path, grid, message):
@@ -493,6 +494,14 @@ def test_a_sweep_of_several_methods_or_three_parameters_is_refused(run, file, tm
     code, _, err = run("sweep", file, "-m", "mll_transductive", *grid, "-o", tmp_path / "out")
     assert code == 2
     assert "one or two parameters" in err
+    for given, message in (
+        (("-m", "mll", "cosine"), "a sweep takes one method, got 2"),
+        (("-m", "protonet"), "protonet has no parameters to sweep over: choose another method"),
+        (("--grid", "lambda_max=1,2", "lambda_max=3"), "got lambda_max twice"),
+        (("--grid", "lambda_max=1,2", "--param", "lambda_max=3"), "lambda_max is in the grid and fixed by another"),
+    ):
+        code, _, err = run("sweep", file, *given, "-o", tmp_path / "out")
+        assert (code, message in err) == (2, True), err
 
 
 def test_signed_features_with_rectify(run, tmp_path):

@@ -48,7 +48,7 @@ def test_export_opens_no_page(run, place):
     page.stop()
     code, out, _ = run("label", "pile", "--export", "folders", "features")
     assert code == 0
-    assert "Going on with 2 labels of labels.csv." in out
+    assert "Continuing with 2 labels of labels.csv." in out
     assert "Copied 2 files into labels_folders." in out
     assert sorted(path.name for path in (place / "labels_folders" / "blue").iterdir()) == ["blue 0.png", "blue 1.png"]
     assert (place / "labels_features.safetensors").exists()
@@ -68,7 +68,7 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_code_2(run, place):
         (("pile", "--method", "no"), "unknown method"),
         (("pile", "--export", "xml"), "expected one of folders"),
         (("pile", "--port", "99999"), "from 0 to 65535"),
-        (("pile", "--label-studio", "none.json"), "cannot read none.json"),
+        (("pile", "--label-studio", "none.json"), "but none.json does not exist"),
     ):
         code, _, err = run("label", *arguments)
         assert code == 2, arguments

@@ -148,7 +148,7 @@ def test_extract(run, images, tmp_path):
         (("evaluate", "f.safetensors", "-o", "out", "--part", "3/2"), "expected a part like 2/8"),
         (("classify", "-s", "f.safetensors", "-q", "f.safetensors", "--part", "1/2"), "for the answers of a part"),
         (("classify", "-s", "x", "-q", "y", "-o", "z", "--gallery", "a.html", "--part", "1/2"), "leave out --gallery"),
-        (("merge", "nothing"), "found none: run a command with --part first"),
+        (("merge", "nothing"), "but nothing does not exist: check the path"),
         (
             ("sweep", "f.safetensors", "--ray", "127.0.0.1:1"),
             "cluster at 127.0.0.1:1, but nothing answers",

@@ -102,7 +102,7 @@ def test_a_second_run_needs_resume(run, recipe):
     assert run("train", recipe, "--set", "finetune.epochs=1")[0] == 0
     code, _, err = run("train", recipe, "--set", "finetune.epochs=1")
     assert code == 2
-    assert "go on with --resume" in err
+    assert "continue with --resume" in err
     code, out, _ = run("train", recipe, "--set", "finetune.epochs=1", "--resume", "--json")
     assert code == 0
     assert json.loads(out)["parameters"] == 12 * 8 + 8
@@ -168,7 +168,7 @@ def test_ctrl_c_waits_for_the_step_and_says_how_to_go_on(run, recipe, monkeypatc
     before = signal.getsignal(number)
     code, _, err = run("train", recipe, "--set", "run.seed=3")
     assert code == 130
-    assert f"the run is saved; go on with: likelyshot train {recipe} --set run.seed=3 --resume" in err
+    assert f"the run is saved; continue with: likelyshot train {recipe} --set run.seed=3 --resume" in err
     assert signal.getsignal(number) is before
 
 
@@ -189,7 +189,7 @@ def test_ctrl_c_is_not_put_off_before_the_first_step_nor_twice(run, recipe, monk
         monkeypatch.setattr(runs, "train", fake)
         code, _, err = run("train", recipe)
         assert code == 130
-        assert "the last checkpoint is good" in err
+        assert "the last checkpoint can be used" in err
 
 
 def test_extract_refuses_what_it_cannot_write_or_read(run, recipe, tmp_path):

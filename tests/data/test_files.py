@@ -181,17 +181,17 @@ def test_documents_that_json_cannot_hold_are_not_written(tmp_path):
         (b"", "truncated"),
         (b"\x00", "malformed"),
         (b"\xff\xfe", "malformed"),
-        (b"[]", "Expected `object`, got `array`"),
-        (b"{}", "missing required field `name`"),
-        (b'{"name": "a"}', "missing required field `numbers`"),
-        (b'{"name": 1, "numbers": []}', r"Expected `str`, got `int` - at `\$.name`"),
+        (b"[]", "the content is a list, not a table"),
+        (b"{}", "the key 'name' is missing"),
+        (b'{"name": "a"}', "the key 'numbers' is missing"),
+        (b'{"name": 1, "numbers": []}', "name is a whole number, not text"),
         (b'{"name": "\xff", "numbers": []}', "codec can't decode"),
-        (b'{"name": "a", "numbers": [1, null]}', r"Expected `float`, got `null` - at `\$.numbers\[1\]`"),
+        (b'{"name": "a", "numbers": [1, null]}', "numbers is null, not a number"),
         (b'{"name": "a", "numbers": [NaN]}', "malformed"),
         (b'{"name": "a", "numbers": [1e400]}', "out of range"),
         (b'{"name": "a", "numbers": [' + b"9" * 10_000 + b"]}", "out of range"),
         (b'{"name": "a", "numbers": [], "settings": ' + b'{"a":' * 100_000, "nested too deeply"),
-        (b'{"name": "a", "numbers": ' + b"[" * 100_000, "Expected `float`, got `array`"),
+        (b'{"name": "a", "numbers": ' + b"[" * 100_000, "numbers is a list, not a number"),
     ],
 )
 def test_other_documents_are_refused(tmp_path, content, reason):
@@ -265,7 +265,7 @@ def test_other_containers_are_refused(tmp_path):
     refused(save(tensors, {"likelyshot.example/2": notes[FORM]}), "it has version 2, not 1")
     for facts in ([], {"name": "a"}, {"name": "a", "numbers": "b"}):
         write_container(path, tensors, facts, form=FORM)
-        refused(path.read_bytes(), "Expected|missing")
+        refused(path.read_bytes(), "not a (table|list)|is missing")
 
 
 def test_the_same_tensors_and_notes_are_the_same_bytes(tmp_path):

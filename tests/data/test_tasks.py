@@ -350,9 +350,9 @@ def test_overlap_needs_fewer_images():
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, 15.0, "15", None, True])
 def test_plans_refuse_bad_numbers(bad):
-    with pytest.raises(InputError, match="expected per_class to be an integer >= 1, but got"):
+    with pytest.raises(InputError, match="expected per_class to be a whole number of at least 1, but got"):
         Balanced(bad)
-    with pytest.raises(InputError, match="expected total to be an integer >= 1, but got"):
+    with pytest.raises(InputError, match="expected total to be a whole number of at least 1, but got"):
         Dirichlet(total=bad)
 
 
@@ -375,14 +375,14 @@ def test_plans_describe_themselves():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"ways": 1}, "expected ways to be an integer >= 2, but got 1"),
-        ({"ways": 5.0}, "expected ways to be an integer"),
-        ({"shots": 0}, "expected shots to be an integer >= 1, but got 0"),
-        ({"n_tasks": 0}, "expected n_tasks to be an integer >= 1, but got 0"),
-        ({"n_tasks": True}, "expected n_tasks to be an integer >= 1, but got True"),
-        ({"seed": -1}, "expected seed to be an integer >= 0, but got -1"),
-        ({"seed": None}, "expected seed to be an integer"),
-        ({"seed": 0.5}, "expected seed to be an integer"),
+        ({"ways": 1}, "expected ways to be a whole number of at least 2, but got 1"),
+        ({"ways": 5.0}, "expected ways to be a whole number"),
+        ({"shots": 0}, "expected shots to be a whole number of at least 1, but got 0"),
+        ({"n_tasks": 0}, "expected n_tasks to be a whole number of at least 1, but got 0"),
+        ({"n_tasks": True}, "expected n_tasks to be a whole number of at least 1, but got True"),
+        ({"seed": -1}, "expected seed to be a whole number of at least 0, but got -1"),
+        ({"seed": None}, "expected seed to be a whole number"),
+        ({"seed": 0.5}, "expected seed to be a whole number"),
         ({"query": 15}, r"expected a query plan, but got 15: give Balanced\(15\) or Dirichlet\(75\)"),
         ({"ways": 51}, "expected at least 51 classes for 51-way tasks, but got 50 classes: add some"),
         ({"shots": 61}, r"class 0 has 60 images, but 61 are needed \(61-shot, Dirichlet\(2\), 75 queries\)"),

@@ -156,7 +156,7 @@ def test_base_features_are_those_of_the_base_classes(features, validation, file,
 
 
 def test_names_that_were_given_are_checked_even_if_they_are_not_needed(file, tmp_path):
-    with pytest.raises(InputError, match=r"none\.npz: expected a file of features"):
+    with pytest.raises(InputError, match=r"none\.npz: expected a features file"):
         read_networks([file], methods=["mll"], base=tmp_path / "none.npz")
     with pytest.raises(InputError, match="expected the name of a split, but got ''"):
         read_networks([file], split="")

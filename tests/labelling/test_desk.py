@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 
 import numpy as np
 import pytest
 
 from likelyshot import Features, Model, classify, fit, label, next_to_label
 from likelyshot.errors import InputError
-from likelyshot.labelling.exports import accept, export, read_label_studio
+from likelyshot.labelling.exports import accept, export, import_label_studio, read_label_studio
 from likelyshot.own_data.piles import read_labelled
 from painted import COLOURS, ENCODER, LETTERS, paint, paint_pile
 
@@ -332,7 +333,8 @@ def test_label_studio_there_and_back(desk_of, place):
     assert not any("annotations" in task and "predictions" in task for task in tasks)
     assert tasks[0]["annotations"][0]["result"][0]["value"] == {"choices": [truth(desk, 0)]}
     other = desk_of(place / "pile", output=place / "other.csv")
-    assert read_label_studio(other, place / "labels_label_studio.json").startswith("Took over 11 labels")
+    tasks = read_label_studio(place / "labels_label_studio.json")
+    assert import_label_studio(other, tasks).startswith("Imported 11 labels")
     assert other.labels.values == desk.labels.values
 
 
@@ -353,8 +355,8 @@ def test_label_studio_of_others_is_matched_by_file_names(desk_of, place):
         {"data": {"image": "blue 7.png"}},
     ]
     (place / "export.json").write_text(json.dumps(tasks))
-    told = read_label_studio(desk, place / "export.json")
-    assert told.startswith("Took over 3 labels")
+    told = import_label_studio(desk, read_label_studio(place / "export.json"))
+    assert told.startswith("Imported 3 labels")
     assert "1 tasks belong to no item" in told
     found = {key: value.name for key, value in desk.labels.values.items()}
     assert found == {"blue 1.png": "blue", "red 2.png": "red", "green 3.png": "green"}
@@ -363,7 +365,10 @@ def test_label_studio_of_others_is_matched_by_file_names(desk_of, place):
     for bad in (b"nonsense", b"{}", b'[{"data": 5}]', b"\xff"):
         (place / "bad.json").write_bytes(bad)
         with pytest.raises(InputError, match="expected tasks of Label Studio"):
-            read_label_studio(desk, place / "bad.json")
+            read_label_studio(place / "bad.json")
+    os.mkfifo(place / "pipe.json")
+    with pytest.raises(InputError, match="is not a file"):
+        read_label_studio(place / "pipe.json")
 
 
 def test_from_python(place):
@@ -400,3 +405,18 @@ def test_next_to_label_chooses_what_lies_between(tmp_path):
     for bad in (0, -1, True, 2.5):
         with pytest.raises(InputError, match="1 or more"):
             next_to_label(model, sure, bad)
+
+
+def test_labels_are_not_begun_if_other_inputs_are_wrong(place):
+    (place / "few.csv").write_text("x0,x1,label\n1,2,a\n2,1,b\n")
+    (place / "studio.json").write_text("{}")
+    os.mkfifo(place / "pipe.csv.journal")
+    settings = {"encoder": ENCODER, "cache": None, "page": False, "output": place / "labels.csv"}
+    for given, message in (
+        ({"support": place / "few.csv"}, "expected vectors of one encoder"),
+        ({"label_studio": place / "studio.json"}, "the content is a table, not a list"),
+        ({"output": place / "pipe.csv"}, "expected a file for the journal"),
+    ):
+        with pytest.raises(InputError, match=message):
+            label(place / "pile", **{**settings, **given})
+        assert not list(place.glob("labels.csv*"))

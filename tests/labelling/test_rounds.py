@@ -11,7 +11,7 @@ from likelyshot.confidence.held_out import HeldOut
 from likelyshot.labelling import rounds, selection
 from likelyshot.labelling.journal import Guess, Measured
 from likelyshot.labelling.rounds import Known, expected_right, few, growth, learn, learn_in_parts, page_temperature
-from likelyshot.labelling.selection import groups, most_common_pair, next_screen, strangest, teach_most, varied
+from likelyshot.labelling.selection import GROUP, groups, most_common_pair, next_screen, strangest, teach_most, varied
 from likelyshot.own_data.answers import Answers
 
 
@@ -111,10 +111,10 @@ def test_groups_are_of_one_class_sure_enough_and_not_rejected():
     p = chance.dirichlet([0.1] * 4, 400)
     reject = chance.random(400) < 0.1
     one = answers(p, reject)
-    found = groups(one, 3, [3, 5, 3, 2], size=12, least=1e-12)
+    found = groups(one, 3, [3, 5, 3, 2], least=1e-12)
     assert 0 < len(found) <= 3
     for group in found:
-        assert 4 <= len(group.items) <= 12
+        assert 4 <= len(group.items) <= GROUP
         assert all(one.best[row] == group.place for row in group.items)
         assert not reject[group.items].any()
         assert (1 - one.probability[group.items]).sum() <= 0.5 + 1e-9

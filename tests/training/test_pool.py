@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from likelyshot import Features
 from likelyshot.encoders.pixels import Preparation
+from likelyshot.errors import InputError
 from likelyshot.training.pool import Pool, open_data, read_pool
 
 
@@ -30,3 +33,10 @@ def test_pixels_are_normalised_as_the_recipe_says(images_table, changed):
     assert sum(len(batch) for batch in images.batches()) == 32
     black = Pool(torch.zeros(1, 3, 16, 16, dtype=torch.uint8), torch.zeros(1), ("a",), {}, Preparation(size=16, **how))
     torch.testing.assert_close(black.inputs(torch.tensor([0]), seed=1)[0, :, 0, 0], torch.tensor([-0.2, -0.8, -0.15]))
+
+
+def test_features_without_splits_are_refused(images_table, changed, tmp_path):
+    path = Features.from_arrays(torch.rand(4, 3), [0, 0, 1, 1]).save(tmp_path / "f.safetensors")
+    table = {**images_table, "data": {"features": str(path)}, "encoder": {"name": "identity"}}
+    with pytest.raises(InputError, match=r"expected the split train in .*, but got one set without splits: training"):
+        open_data(changed(table).data, ("train", "val"))

@@ -237,7 +237,9 @@ def test_of_two_processes_the_first_decodes_and_the_other_waits(images_table, ch
         assert len(events(tmp_path / "run", "step")) == 4
     else:  # what the first one meets, both say
         assert codes == [1, 1]
-        assert all("1 that are not, 'train/train1/3.png' (not an image)" in child.err for child in children)
+        assert all(
+            "cannot read 1 of the images, 'train/train1/3.png' (not an image)" in child.err for child in children
+        )
         assert decoded.read_text().splitlines() == ["0 train"]
         assert not (tmp_path / "run").exists()
 
@@ -245,7 +247,7 @@ def test_of_two_processes_the_first_decodes_and_the_other_waits(images_table, ch
 def test_a_folder_with_a_run_is_not_overwritten(head_table, changed):
     recipe = changed(head_table, **{"finetune.epochs": 0})
     train(recipe, machines=CPU)
-    with pytest.raises(InputError, match="go on with --resume, or choose another folder"):
+    with pytest.raises(InputError, match="continue with --resume, or choose another folder"):
         train(recipe, machines=CPU)
     with pytest.raises(InputError, match=r"pretrain.lr was 0.05 and is 0.1. Put it back"):
         train(changed(head_table, **{"finetune.epochs": 0, "pretrain.lr": 0.1}), machines=CPU, resume=True)
@@ -300,7 +302,10 @@ def test_weights_of_another_architecture_are_refused(head_table, changed, tmp_pa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data.features": "nowhere.safetensors"}, "nowhere.safetensors: expected a file .*, but nothing is there"),
+        (
+            {"data.features": "nowhere.safetensors"},
+            "nowhere.safetensors: expected a features file .*, but nothing is there",
+        ),
         ({"pretrain.batch_size": 61}, "expected at least pretrain.batch_size = 61 training images, got 60"),
         ({"finetune.metric": "mlll"}, "unknown method 'mlll': did you mean 'mll'"),
         ({"finetune.ways": 7}, "expected at least 7 classes"),

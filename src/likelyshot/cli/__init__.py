@@ -41,7 +41,7 @@ likelihood, mll and logistic classify every item on its own. See likelyshot list
 
 
 def with_plain_values(parameters: list[Any]) -> list[Any]:
-    """Let help show no type behind a flag, which takes no value, and plain words behind a list."""
+    """Show no type for flags in the help, and plain words for lists."""
     for parameter in parameters:
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
@@ -85,7 +85,7 @@ ADDRESS = re.compile(r"auto|local|(ray://)?[^/\\\s=]+:[^/\\\s=]*")
 
 
 def main() -> None:
-    """Run the command line: exit code 0 done, 2 the user's input, 1 our fault."""
+    """Run the command line. Exit codes: 0 for success, 2 for wrong input, 1 for a bug."""
     try:
         app(spread(sys.argv[1:]))
     except InputError as error:
@@ -100,7 +100,9 @@ def main() -> None:
 
 
 def spread(arguments: Sequence[str]) -> list[str]:
-    """Repeat the flag before every further value of an option that takes several; a path ends them, unless it is one.
+    """Repeat the flag before every further value of an option that takes several values.
+
+    A path ends the list, unless the option takes paths.
 
     >>> spread(["evaluate", "F", "--method", "mll", "cosine", "--shots", "1", "5", "--json"])
     ['evaluate', 'F', '--method', 'mll', '--method', 'cosine', '--shots', '1', '--shots', '5', '--json']
@@ -126,7 +128,7 @@ def spread(arguments: Sequence[str]) -> list[str]:
 
 
 def _with_address(arguments: Sequence[str]) -> list[str]:
-    """Add the address after --ray where none is given: a cluster on this machine.
+    """Add an address after a bare --ray: a cluster on this machine.
 
     >>> _with_address(["classify", "--ray", "-s", "few"]), _with_address(["sweep", "--ray", "head:6379"])
     (['classify', '--ray', 'local', '-s', 'few'], ['sweep', '--ray', 'head:6379'])
@@ -145,7 +147,7 @@ def _with_address(arguments: Sequence[str]) -> list[str]:
 
 
 def _is_path(argument: str) -> bool:
-    """Tell a features file, there or not, from a method, a number or NAME=VALUE."""
+    """Tell a features file, which need not exist, from a method, a number or NAME=VALUE."""
     path = Path(argument)
     if re.match(r"\w\w+:", argument):  # a method with the checkpoint of its head; a drive has one letter
         return False

@@ -56,7 +56,7 @@ def extract(
 
     The file keeps the paths of the images, so that answers about it name them. A file that already has the features of
     the same images and encoder is not computed again. Vectors are cached as they are made: after Ctrl-C, the same
-    command goes on where it stopped.
+    command continues where it stopped.
 
     For example:
 

@@ -28,9 +28,9 @@ def merge(
         ),
     ] = None,
 ) -> None:
-    """Put together the parts that commands wrote with --part.
+    """Merge the parts that commands wrote with --part.
 
-    If parts are missing, it names them. The result is the same, bit by bit, as without --part.
+    Says which parts are missing, if any. The result is the same as without --part, bit for bit.
 
     For example:
 
@@ -67,7 +67,7 @@ def merge(
             screen.print(f"Wrote {merge_answers(folder, output):,} answers to {output}", soft_wrap=True)
             return
         if output is not None:
-            raise InputError(f"the results of an evaluation are put together in {folder}: leave out -o")
+            raise InputError(f"the results of an evaluation are merged in {folder}: leave out -o")
         _evaluations(screen, folder, merge_parts(folder))
 
 

@@ -48,9 +48,6 @@ EVERY = 0.25
 #: How the names of features files end.
 SUFFIXES = (".safetensors", ".npz", ".npy", ".csv", ".tsv", ".parquet", ".pkl", ".pickle", ".plk", ".pt", ".pth")
 KINDS = "Features file: .safetensors, .npz, .npy, .csv, .tsv, .parquet, .pkl or .pt"
-FeaturesArgument = Annotated[
-    Path | None, typer.Argument(help=f"{KINDS}. Default: the packaged features.", show_default=False)
-]
 NetworksArgument = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -118,8 +115,8 @@ PartOption = Annotated[
     typer.Option(
         "--part",
         metavar="I/N",
-        help="Do only part I of N, such as 2/8, or auto in a job array of Slurm or Kubernetes; likelyshot merge puts "
-        "all parts together.",
+        help="Do only part I of N, such as 2/8, or auto in a job array of Slurm or Kubernetes; likelyshot merge merges "
+        "all parts.",
         show_default=False,
     ),
 ]
@@ -271,7 +268,7 @@ def _show_only(bar: Progress, visible: TaskID) -> None:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[Callable[[], None]]:
-    """Give a function that raises KeyboardInterrupt if Ctrl-C was pressed and nothing came of it.
+    """Give a function that raises KeyboardInterrupt if Ctrl-C was pressed and had no effect.
 
     Python drops an exception that is raised while it finalises an object, and Ctrl-C can fall into that moment.
     """

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 def sweep(
     features: NetworksArgument = None,
-    method: Annotated[str, typer.Option("--method", "-m", help="The method.")] = "mll",
+    method: Annotated[list[str], typer.Option("--method", "-m", help="The method.")] = ["mll"],  # noqa: B006
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -96,11 +96,9 @@ def sweep(
         from likelyshot.evaluation.sweep import gather, points
         from likelyshot.evaluation.sweep import sweep as run
         from likelyshot.machine import check_device
-        from likelyshot.methods.binding import parse_params
         from likelyshot.report.sweep_chart import draw_sweep
 
-        name, values = method_and_grid(method, grid)
-        params = parse_params([name], param or [], normalise)[name]
+        name, values, params = method_and_grid(method, grid, param, normalise)
         networks = read_networks(
             features or [],
             split=split,
@@ -148,14 +146,22 @@ def sweep(
         print_json(list(swept.rows))
 
 
-def method_and_grid(method: str, grid: list[str] | None) -> tuple[str, Grid]:
-    """Read the method and the values of its parameters: by default, lambda_max from 10 to 100."""
-    from likelyshot.methods.binding import parameters, parse_grid, parse_methods
+def method_and_grid(
+    method: list[str], grid: list[str] | None, param: list[str] | None, normalise: bool
+) -> tuple[str, Grid, dict[str, Any]]:
+    """Read the method, the values to sweep over (by default, lambda_max from 10 to 100) and the other parameters."""
+    from likelyshot.methods.binding import parameters, parse_grid, parse_methods, parse_params
 
-    name, *others = parse_methods([method])
+    name, *others = parse_methods(method)
     if others:
         raise InputError(f"a sweep takes one method, got {len(others) + 1}: choose one, for example {name}")
+    if not parameters(name):
+        raise InputError(f"{name} has no parameters to sweep over: choose another method")
     if not grid and "lambda_max" not in parameters(name):
-        known = ", ".join(parameters(name)) or "none"
+        known = ", ".join(parameters(name))
         raise InputError(f"expected --grid NAME=A,B,C, as {name} has no lambda_max: its parameters are {known}")
-    return name, parse_grid(name, grid or ["lambda_max=10:100:10"])
+    values = parse_grid(name, grid or ["lambda_max=10:100:10"])
+    params = parse_params([name], param or [], normalise)[name]
+    if both := sorted(set(params) & set(values)):
+        raise InputError(f"{both[0]} is in the grid and fixed by another option: leave one of them out")
+    return name, values, params

@@ -29,7 +29,9 @@ def train(
         list[str] | None,
         typer.Option("--set", help="TABLE.KEY=VALUE, to override the recipe. Repeatable.", show_default=False),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the last checkpoint, if there is one.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the whole recipe and stop.")] = False,
     accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     devices: Annotated[str, typer.Option(help="Number of devices per machine (on a CPU: processes), or auto.")] = "1",
@@ -40,7 +42,7 @@ def train(
     """Train an encoder: first as a classifier, then in few-shot episodes scored by a metric.
 
     Writes the best and the last checkpoint, the log, and the features of the validation and test classes, ready for
-    evaluate, to the folder run.output of the recipe. Ctrl-C saves a checkpoint; --resume goes on exactly there.
+    evaluate, to the folder run.output of the recipe. Ctrl-C saves a checkpoint; --resume continues from it.
 
     For example:
 
@@ -67,8 +69,8 @@ def train(
         except (Stopped, KeyboardInterrupt) as stopped:
             arguments = [word for word in sys.argv[1:] if word != "--resume"]
             again = shlex.join(["likelyshot", *arguments, "--resume"])
-            saved = "the run is saved" if isinstance(stopped, Stopped) else "the last checkpoint is good"
-            typer.echo(f"likelyshot: stopped, {saved}; go on with: {again}", err=True)
+            saved = "the run is saved" if isinstance(stopped, Stopped) else "the last checkpoint can be used"
+            typer.echo(f"likelyshot: stopped, {saved}; continue with: {again}", err=True)
             raise typer.Exit(130) from None
     if not summary:
         return  # one of several processes: the first one reports

@@ -71,7 +71,7 @@ class HeldOut:
 
     @property
     def weights(self) -> Tensor:
-        """One for every example, divided among its recurrences, (m,)."""
+        """How much each score counts, (m,): 1 in all for every example, however often it occurs."""
         return 1 / self.rows.bincount()[self.rows].double()
 
     @property
@@ -160,7 +160,7 @@ def held_out(
 
 
 def support_temperature(
-    method: Method, support: Tensor, labels: Tensor, n_ways: int, *, query: Tensor | None = None, seed: int = 0
+    method: Method, support: Tensor, labels: Tensor, n_ways: int, *, query: Tensor | None = None
 ) -> float:
     """Estimate the temperature of a method's scores from labelled examples: `held_out(...).temperature()`.
 
@@ -170,14 +170,13 @@ def support_temperature(
         labels: Their classes (n,), from 0.
         n_ways: Number of classes.
         query: The pile (q, d), which matters to transductive methods only.
-        seed: Seed of the splits and of the sample of the pile.
 
     >>> from likelyshot.methods import METHODS
     >>> support, labels = torch.tensor([[3.0, 4.0], [4.0, 3.0]]), torch.tensor([0, 1])
     >>> round(support_temperature(METHODS["cosine"], support, labels, 2), 5)  # 0.07 (1 - cosine)
     0.0028
     """
-    return held_out(method, support, labels, n_ways, query=query, seed=seed).temperature()
+    return held_out(method, support, labels, n_ways, query=query).temperature()
 
 
 def pile_temperature(samples: Tensor, classes: Tensor, n_ways: int, *, assumed: float, default: float) -> float:
@@ -351,7 +350,7 @@ class Expectation:
         return [Confusion(self.classes[a], self.classes[b], float(wrong[a, b]), float(totals[a])) for a, b in pairs]
 
     def summary(self) -> list[str]:
-        """Say in sentences what accuracy to expect, of which method, and which classes are confused."""
+        """Say in sentences what accuracy to expect and which classes are confused."""
         if not self.examples:
             return ["Every class has one example, so none can be held out and the accuracy cannot be estimated."]
         low, high = (f"{100 * bound:.0f}" for bound in self.interval)

@@ -86,7 +86,7 @@ def plain_values(values: Any) -> list[Any]:
         if isinstance(value, float) and value.is_integer():
             plain[row] = int(value)
         elif isinstance(value, (list, dict, set)) or (not isinstance(value, str) and str(value) in MISSING):
-            raise InputError(f"expected one label, but got {str(value)[:80]} in row {row}: flatten or drop it")
+            raise InputError(f"expected one label, but got {str(value)[:80]} in row {row + 1}: flatten or drop it")
         elif not isinstance(value, (str, int, float)):
             plain[row] = str(value)
     return plain
@@ -159,7 +159,7 @@ def check_labelled(vectors: Tensor, labels: Tensor, classes: Sequence[str]) -> N
     check_range(int(labels.min()), int(labels.max()), classes)
     bad = (~torch.isfinite(vectors)).any(1).nonzero().flatten().tolist()
     if bad:
-        where = f"row {bad[0]} (class {classes[int(labels[bad[0]])]!r})"
+        where = f"row {bad[0] + 1} (class {classes[int(labels[bad[0]])]!r})"
         got = f"NaN or infinity in {where}, {len(bad)} of {len(vectors)} rows in all"
         raise InputError(f"expected finite numbers, but got {got}: drop these rows")
 
@@ -259,7 +259,7 @@ def open_npz(path: Path) -> Opened:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file, _without_objects():
             return file[name]
 
-    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+    with path.open("rb") as opened, _without_objects(), np.load(opened, allow_pickle=False) as file:
         return named_arrays(file.files, read)
 
 
@@ -330,6 +330,8 @@ def _without_objects() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
+        if "pickled" in str(error):  # numpy's own advice, allow_pickle=True, is not for files of others
+            raise InputError("expected numpy arrays, but got something else: write the file again") from None
         if "object" not in str(error).lower():
             raise
         raise InputError("expected plain arrays, but got objects: save np.stack(rows) or dtype=str") from None

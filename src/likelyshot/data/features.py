@@ -282,12 +282,15 @@ class Base:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Say of any failure in which file it was."""
+    """Name the file in every error."""
     try:
         with np.errstate(over="ignore"):  # what becomes infinite is refused
             yield
     except InputError as error:
-        raise InputError(f"{path.name}: {error}") from None
+        raise InputError(f"{path.name or path}: {error}") from None
+    except UnicodeDecodeError as error:
+        got = f"byte {error.start + 1} is not UTF-8"
+        raise InputError(f"{path.name}: expected text in UTF-8, but {got}: save the file as UTF-8") from None
     except OSError as error:
         raise InputError(f"expected a file that can be read, but got {error}: check the path") from None
     except Exception as error:  # zipfile, zlib, struct, arrow, ...: a damaged file can raise nearly anything
@@ -296,15 +299,14 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def open_features(path: Path, *, mapped: bool = False) -> Opened:
-    """Leave a file to the reader of its extension, unless it begins like one of another kind.
+    """Open a file by its extension; refuse it if its content looks like another kind.
 
     Args:
         path: The file.
         mapped: Whether vectors of .npy and .safetensors stay in the file, which must not change then.
     """
     if not path.is_file():
-        got = "it is a folder" if path.is_dir() else "it is not a file" if path.exists() else "nothing is there"
-        raise InputError(f"expected a file of features in {path.absolute().parent}, but {got}: check the path")
+        raise InputError(f"expected a features file in {path.absolute().parent}, but {no_file(path)}: check the path")
     with path.open("rb") as file:
         head = file.read(9)
     if not head:
@@ -317,8 +319,13 @@ def open_features(path: Path, *, mapped: bool = False) -> Opened:
     return READERS[kind](path, mapped=True) if mapped and kind in MAPPED else READERS[kind](path)
 
 
+def no_file(path: Path) -> str:
+    """Say what is at a path where a file should be."""
+    return "it is a folder" if path.is_dir() else "it is not a file" if path.exists() else "nothing is there"
+
+
 def choose_split(split: str | None, parts: Mapping[str, object]) -> str:
-    """Settle which split is meant: the one named, the only one, or "test"."""
+    """Choose a split: the one named, the only one, or "test"."""
     names = [name for name in parts if name]
     if split is not None:
         if split not in names:
@@ -333,13 +340,13 @@ def choose_split(split: str | None, parts: Mapping[str, object]) -> str:
 
 
 def read_labels(labels: Any) -> Any:
-    """Read the labels of a file, npy or text with one label per line; labels that are no path are given back."""
+    """Read the labels of a file, npy or text with one label per line; return labels that are not a path as they are."""
     if not isinstance(labels, (str, Path)):
         return labels
     path = Path(labels)
     with reading(path):
         if not path.is_file():
-            raise InputError("expected a file of labels, but there is none: check the path")
+            raise InputError(f"expected a file of labels, but {no_file(path)}: check the path")
         kind = path.suffix.lower()
         if kind == ".npy":
             return read_npy(path)
@@ -404,7 +411,7 @@ def _open_table(path: Path) -> Opened:
 def _named_vectors(path: Path, table: Table) -> dict[int, NDArray[Any]] | None:
     """Read the rows of other files that a table of the labelling page names, by their place in the table.
 
-    None if the table has no such columns. Rows that name no file are of items that are gone from the pile.
+    None if the table has no such columns. Rows that name no file belong to items that are no longer in the pile.
     """
     places, numbers = table.find([FILE_COLUMN]), table.find([ROW_COLUMN])
     if places is None or numbers is None:

@@ -49,6 +49,8 @@ WORDS = {
     "object": "a table",
     "array": "a list",
 }
+UNKNOWN_KEY = r"Object contains unknown field `(.*)`"
+MISSING_KEY = r"Object missing required field `(.*)`"
 BOUNDS = {">=": "of at least", ">": "above", "<=": "of at most", "<": "below"}
 
 
@@ -305,7 +307,7 @@ def read_container(
 def _explaining(path: str | Path, what: str, remedy: str) -> Iterator[None]:
     """Turn whatever reading a file can raise into an InputError, and refuse what is not a regular file.
 
-    Opening a pipe could wait for ever.
+    Opening a pipe could wait forever.
     """
     try:
         if not Path(path).is_file():
@@ -318,12 +320,29 @@ def _explaining(path: str | Path, what: str, remedy: str) -> Iterator[None]:
         raise InputError(f"cannot read {path} ({error.strerror or error}): check the path") from None
     except (msgspec.MsgspecError, SafetensorError, ValueError, RecursionError, MemoryError, RuntimeError) as error:
         raise InputError(
-            f"expected {what}, but {path} is something else or damaged ({_reason(error)}): {remedy}"
+            f"expected {what}, but {path} is something else or damaged ({plain_reason(error)}): {remedy}"
         ) from None
 
 
-def _reason(error: Exception) -> str:
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
+def plain_reason(error: Exception) -> str:
+    """Say in plain words why a document cannot be read.
+
+    >>> plain_reason(msgspec.ValidationError("Expected `int`, got `str` - at `$.tasks`"))
+    'tasks is text, not a whole number'
+    """
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if not isinstance(error, msgspec.ValidationError):
+        return str(error)[:200]
+    problem, _, name = _located(str(error))
+    if missing := re.fullmatch(MISSING_KEY, problem):
+        return f"the key {'.'.join(filter(None, (name, missing[1])))!r} is missing"
+    if unknown := re.fullmatch(UNKNOWN_KEY, problem, re.DOTALL):
+        return f"the key {'.'.join(filter(None, (name, unknown[1])))[:80]!r} is unknown"
+    kind, got = _expected(problem), re.search(r", got `(\w+)`", problem)
+    if kind is None:
+        return str(error)[:200]
+    return f"{name or 'the content'} is {WORDS.get(got[1], got[1]) + ', ' if got else ''}not {kind}"
 
 
 def _encode(document: Any, problem: str, indent: int | None = None) -> bytes:
@@ -382,15 +401,12 @@ def convert(kind: type[T], table: Any, where: str) -> T:
 
 def _sentence(message: str, kind: Any, table: Any, where: str) -> str:
     """Say in plain words what msgspec says, with the value that was given."""
-    place = re.search(r" - at `\$((?:\.\w+|\[\d+\])*)(?:\[\.\.\.\])*`$", message)
-    problem = message[: place.start()] if place else message
-    steps = re.findall(r"\.(\w+)|\[(\d+)\]", place[1] if place else "")
-    name = ".".join(key for key, _ in steps if key)
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", problem, re.DOTALL):
+    problem, steps, name = _located(message)
+    if unknown := re.fullmatch(UNKNOWN_KEY, problem, re.DOTALL):
         known = _field(kind, steps).__struct_fields__
         key = f"{name}.{unknown[1]}" if name else unknown[1]
         return f"unknown key {key[:80]!r} in {where}: {nearest(unknown[1][:80], known)}"
-    if missing := re.fullmatch(r"Object missing required field `(.*)`", problem):
+    if missing := re.fullmatch(MISSING_KEY, problem):
         key = ".".join(filter(None, (name, missing[1])))
         return f"the key {key!r} is missing in {where}: it is incomplete, or of another kind"
     value = table
@@ -400,11 +416,27 @@ def _sentence(message: str, kind: Any, table: Any, where: str) -> str:
     if problem.startswith("Invalid enum value"):
         options = [str(option) for option in get_args(_field(kind, steps))]
         return f"{name} in {where} has the unknown value {got}: {nearest(str(value)[:80], options)}"
-    if expected := re.match(r"Expected `([\w| ]+)`(?: (>=|>|<=|<) (\S+))?( of length \d+)?", problem):
-        bound = f" {BOUNDS[expected[2]]} {expected[3].removesuffix('.0')}" if expected[2] else ""
-        word = " or ".join(WORDS.get(each, each) for each in expected[1].split(" | "))
-        return f"expected {word}{bound}{expected[4] or ''} for {name} in {where}, got {got}: change it"
+    if expected := _expected(problem):
+        return f"expected {expected} for {name} in {where}, got {got}: change it"
     return f"{name} in {where} has a wrong value, {got} ({problem}): change it"
+
+
+def _located(message: str) -> tuple[str, list[tuple[str, str]], str]:
+    """Split a message of msgspec into the problem, the keys and indices that lead to it, and a name of that place."""
+    place = re.search(r" - at `\$((?:\.\w+|\[\d+\])*)(?:\[\.\.\.\])*`$", message)
+    problem = message[: place.start()] if place else message
+    steps = re.findall(r"\.(\w+)|\[(\d+)\]", place[1] if place else "")
+    return problem, steps, ".".join(key for key, _ in steps if key)
+
+
+def _expected(problem: str) -> str | None:
+    """Say what msgspec expected, with its bounds; None if that is not what the problem is."""
+    expected = re.match(r"Expected `([\w| ]+)`(?: (>=|>|<=|<) (\S+))?( of length (?:>= )?\d+)?", problem)
+    if expected is None:
+        return None
+    bound = f" {BOUNDS[expected[2]]} {expected[3].removesuffix('.0')}" if expected[2] else ""
+    word = " or ".join(WORDS.get(each, each) for each in expected[1].split(" | "))
+    return f"{word}{bound}{(expected[4] or '').replace('>=', 'at least')}"
 
 
 def _field(kind: Any, steps: list[tuple[str, str]]) -> Any:
@@ -414,7 +446,7 @@ def _field(kind: Any, steps: list[tuple[str, str]]) -> Any:
 
 
 def locate(name: str, folders: Sequence[Path]) -> Path | str:
-    """The file of that name within the folders, or a few words why there is none."""
+    """Find the file of that name within the folders, or say in a few words why it is not there."""
     if not name:
         return "no path"
     outside = False

@@ -117,7 +117,7 @@ def read_bytes(path: Path) -> bytes:
     """Read a file that is to be an image; raise ImageError if it is empty, too large or unreadable."""
     try:
         facts = path.stat()
-        if not stat.S_ISREG(facts.st_mode):  # a pipe would wait for ever
+        if not stat.S_ISREG(facts.st_mode):  # a pipe would wait forever
             raise ImageError("not a regular file", name=str(path))
         if facts.st_size > MAX_BYTES:
             raise ImageError("too large", f"{facts.st_size:,} bytes, at most {MAX_BYTES:,}", str(path))
@@ -216,7 +216,7 @@ def _bytes(values: NDArray[np.float64]) -> NDArray[np.uint8]:
 
 
 def small_jpeg(path: Path, name: str, side: int, quality: int = 75) -> tuple[bytes, int, int]:
-    """Make a small JPEG of an image: its bytes, width and height, of which the larger is at most `side` pixels."""
+    """Make a small JPEG of an image: its bytes, width and height. The longer side has at most `side` pixels."""
     image = read_image(path, name, side=side // 2)
     image.thumbnail((side, side))
     packed = io.BytesIO()

@@ -47,7 +47,7 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """Whether the 95 % interval leaves out zero."""
+        """Whether the 95 % interval excludes zero."""
         return abs(self.mean) > self.ci95
 
     def __str__(self) -> str:

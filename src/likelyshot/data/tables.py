@@ -130,16 +130,21 @@ class Table:
 
     def find(self, names: Iterable[str]) -> Column | None:
         """Give the column of the first of these names, in lower case, that the table has."""
-        columns = {column.name.strip().lower(): column for column in reversed(self.columns)}
-        return next((columns[name] for name in names if name in columns), None)
+        header = [column.name.strip().lower() for column in self.columns]
+        name = next((name for name in names if name in header), None)
+        return None if name is None else self._only(name, header)
 
     def named(self, name: str) -> Column:
         """Give the column of exactly this name."""
-        column = next((column for column in self.columns if column.name == name), None)
-        if column is None:
-            known = nearest(name, {column.name for column in self.columns})
-            raise InputError(f"expected a column {name!r}, but there is none: {known}")
-        return column
+        header = [column.name for column in self.columns]
+        if name not in header:
+            raise InputError(f"expected a column {name!r}, but the table has none: {nearest(name, set(header))}")
+        return self._only(name, header)
+
+    def _only(self, name: str, header: Sequence[str]) -> Column:
+        if (count := header.count(name)) > 1:
+            raise InputError(f"expected one column named {name!r}, but got {count}: rename or remove the others")
+        return self.columns[header.index(name)]
 
     def vectors(self, *, ignored: Collection[str] = (), pattern: str = ".*") -> NDArray[Any] | None:
         """Give the vectors (n, d) of a column of lists, or of the columns of numbers; None without either.

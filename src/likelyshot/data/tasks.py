@@ -35,7 +35,7 @@ def check_whole(least: int, **numbers: Any) -> list[int]:
     """Give these numbers as int, or raise InputError for one that is no integer or below `least`."""
     for name, value in numbers.items():
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise InputError(f"expected {name} to be an integer >= {least}, but got {value!r}: change {name}")
+            raise InputError(f"expected {name} to be a whole number of at least {least}, but got {value!r}: change it")
     return [int(value) for value in numbers.values()]
 
 

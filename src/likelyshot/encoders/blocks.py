@@ -37,6 +37,7 @@ FORM = "likelyshot.block/3"
 MANIFEST = "_likelyshot.json"
 #: Items of a block, about.
 BLOCK = 512
+AGAIN = "remove the folder, and run all parts again"
 TEXTS = {"what": "a block of vectors of likelyshot", "remedy": "remove it, and run the part again"}
 
 #: Called with the places of a block and with those that have a vector, from the first: tensors to keep with these.
@@ -68,7 +69,7 @@ class Whole(NamedTuple):
     about: Manifest
 
     def embedded(self) -> Embedded:
-        """Give what `embed` gives."""
+        """Return what `embed` returns."""
         positions, contents = self.tensors["kept"].numpy(), self.tensors["contents"].numpy()
         return Embedded(self.vectors, positions, self.problems, contents, 0)
 
@@ -218,7 +219,7 @@ def read_blocks(folder: Path, command: str = "run the command") -> Whole:
         folder: Where they are.
         command: What to run again for those that are missing.
     """
-    about = read_document(folder / MANIFEST, Manifest, what="a folder of vectors of likelyshot", remedy="write one")
+    about = read_document(folder / MANIFEST, Manifest, what="a folder of vectors of likelyshot", remedy=AGAIN)
     files = [_file(folder, number, about.blocks) for number in range(about.blocks)]
     missing = [number for number, file in enumerate(files) if not file.is_file()]
     if missing:
@@ -250,7 +251,7 @@ def remove_blocks(folder: Path) -> None:
 def _claim(folder: Path, manifest: Manifest) -> None:
     path = folder / MANIFEST
     if path.is_file():
-        before = read_document(path, Manifest, what="a folder of vectors of likelyshot", remedy="remove the folder")
+        before = read_document(path, Manifest, what="a folder of vectors of likelyshot", remedy=AGAIN)
         if (before.identity, before.blocks) != (manifest.identity, manifest.blocks):
             raise InputError(
                 f"expected vectors of the same items and encoder in {folder}, but it has others: remove the folder"

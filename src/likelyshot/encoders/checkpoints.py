@@ -28,7 +28,7 @@ class Checkpoint:
     """What a run needs to go on, or a network to be used.
 
     Args:
-        tensors: By name; a prefix such as "encoder." says of which part.
+        tensors: By name; a prefix such as "encoder." says which part they belong to.
         facts: Anything that JSON can hold.
         where: The file that it was read from, for error messages.
     """

@@ -177,6 +177,9 @@ def merge_parts(folder: str | Path) -> Merged:
     Args:
         folder: The folder of the results.
     """
+    if not Path(folder).is_dir():
+        got = "is a file" if Path(folder).exists() else "does not exist"
+        raise InputError(f"expected the folder that all parts were written to, but {folder} {got}: check the path")
     place = Path(folder) / FOLDER
     files = sorted(place.glob("*_*-of-*.safetensors")) if place.is_dir() else []
     if not files:

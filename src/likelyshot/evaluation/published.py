@@ -1,4 +1,4 @@
-"""Figures that others printed, for tables that show them beside ours. None of them is a result of this package."""
+"""Published figures, for tables that show them beside ours. None of them is a result of this package."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ def _validation_tasks(validation: Sets, n_tasks: int, ways: int, shots: int, see
 
 
 def _any(sets: Sets) -> Features:
-    """Take any of several networks: their labels and classes are the same."""
+    """Choose any of several networks: their labels and classes are the same."""
     return sets if isinstance(sets, Features) else sets[0]
 
 

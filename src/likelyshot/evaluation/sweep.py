@@ -136,7 +136,7 @@ def sweep(
 
 
 def points(name: str, grid: Grid, tasks: Sequence[Tasks], params: Params | None = None) -> list[Job]:
-    """Give what `sweep` evaluates: a job for each point of the grid and number of shots."""
+    """List what `sweep` evaluates: a job for each point of the grid and number of shots."""
     if not grid or not tasks or not all(len(values) for values in grid.values()):
         raise InputError("expected at least one parameter with one value, and tasks: give a grid like lambda_max=20,40")
     points_of_grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]

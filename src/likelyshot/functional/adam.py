@@ -26,7 +26,9 @@ def adam(start: Tensor, gradient: Callable[[Tensor], Tensor], steps: int, learni
     Args:
         start: Where the descent starts; it is not changed.
         gradient: Function from w to the gradient there. What it returns is overwritten: it may be one buffer that the
-            function fills anew every time.
+            function fills every time.
+        steps: Number of steps.
+        learning_rate: Size of a step, alpha in the paper.
 
     >>> adam(torch.tensor([4.0, 0.0]), lambda w: 2 * (w - 3), steps=1, learning_rate=0.5)
     tensor([3.5000, 0.5000])

@@ -26,6 +26,12 @@ MOST_COUNT = 100_000
 def check_positive(name: str, value: Any, hint: str, most: float = MOST) -> None:
     """Refuse anything but a positive number of reasonable size.
 
+    Args:
+        name: Name of the parameter, for the message.
+        value: What was given.
+        hint: What to do instead.
+        most: The largest number that is accepted.
+
     >>> check_positive("tau", -1, "try 15")
     Traceback (most recent call last):
     likelyshot.errors.InputError: tau must be a number from 1e-12 to 1e+12, got -1: try 15
@@ -46,6 +52,12 @@ def check_fraction(name: str, value: Any, hint: str) -> None:
 
 def check_count(name: str, value: Any, hint: str, least: int = 0) -> None:
     """Refuse anything but a whole number from `least` to 100,000.
+
+    Args:
+        name: Name of the parameter, for the message.
+        value: What was given.
+        hint: What to do instead.
+        least: The smallest number that is accepted.
 
     >>> check_count("steps", 2.5, "try 100")
     Traceback (most recent call last):
@@ -152,7 +164,7 @@ def centre(
 
 
 def check_non_negative(method: str, *features: Tensor, who: str = "") -> None:
-    """Refuse negative features, in the name of the method or of `who` calls it."""
+    """Refuse negative features, in a message that names the method, or `who`."""
     if inputs_are_checked():
         return
     lowest = [float(x.detach().amin()) for x in features if x.numel()]

@@ -3,7 +3,7 @@
 Features behind a ReLU are exactly zero for many images, and no density gives an exact value any probability. So that
 likelihoods can be compared, every family has the same point mass at zero, the share of zeros p: an image at zero
 counts log p, any other log(1 - p) + log density. All families but one are fitted to the positive values. The exception
-is the exponential as the paper has it, with one rate for all images, zeros included (eq. 2); the zero-inflated
+is the exponential of the paper, with one rate for all images, zeros included (eq. 2); the zero-inflated
 exponential is the one whose rate is that of the positive values. Without zeros the two are the same.
 """
 

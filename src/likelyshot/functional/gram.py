@@ -127,6 +127,11 @@ def discounted_directions(y: Tensor, known: Tensor, prior: float) -> Tensor:
     With one example per class S and W are zero and nothing changes.
     Shapes: y (..., s, d), known (..., k, s) -> (..., m, d), m the smaller of s and d.
 
+    Args:
+        y: Labelled samples.
+        known: Membership of the samples, 1[y = k].
+        prior: What a direction varies by before any example is seen.
+
     >>> y = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     >>> w = discounted_directions(y, torch.tensor([[1.0, 1.0]]), prior=2.0)
     >>> torch.eye(2) - w.T @ w
@@ -146,6 +151,11 @@ def discounted_products(gram: Tensor, known: Tensor, prior: float) -> Tensor:
 
     Those of deviations with samples, and of deviations with each other, follow from those of the samples.
     Shapes: gram (..., n, n), known (..., k, s) with the s labelled samples first -> (..., n, n).
+
+    Args:
+        gram: Inner products of all samples.
+        known: Membership of the labelled samples, 1[y = k].
+        prior: What a direction varies by before any example is seen.
 
     >>> y = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [2.0, 1.0]])
     >>> discounted_products(y @ y.T, torch.tensor([[1.0, 1.0]]), prior=2.0)
@@ -168,6 +178,10 @@ def scatter_within(y: Tensor, weights: Tensor) -> Tensor:
     rows of R the weights r_k, N_k their sum, and rho_n the sum of sample n's.
     Shapes: y (..., n, d), weights (..., k, n) -> (..., d, d).
 
+    Args:
+        y: Samples.
+        weights: How much each sample belongs to each class.
+
     >>> scatter_within(torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
     tensor([[2.]])
     """
@@ -181,6 +195,11 @@ def softly_discounted_products(gram: Tensor, weights: Tensor, prior: float | Ten
     y (y'A y / prior + I)^-1 y' = G (I + A G / prior)^-1. With the weights of labelled samples alone, it is what
     `discounted_products` computes from a smaller system.
     Shapes: gram (..., n, n), weights (..., k, n), prior a number or (..., 1, 1) -> (..., n, n).
+
+    Args:
+        gram: Inner products G of all samples.
+        weights: How much each sample belongs to each class.
+        prior: What a direction varies by before any sample is seen.
 
     >>> y = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [2.0, 1.0]])
     >>> softly_discounted_products(y @ y.T, torch.tensor([[1.0, 1.0, 0.0]]), prior=2.0)

@@ -57,7 +57,7 @@ class _Integral(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What the correlations alone decide."""
+    """What depends on the correlations only."""
 
     order: list[int]  # of the variables: the last two are the pair of F_2
     from_independence: bool  # the first form of F_2, or else the second

@@ -112,6 +112,10 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
     Shapes: x (..., q, d), y (..., k, d) -> (..., q, k). Measured from the mean of y and in units of the
     largest entry: nothing cancels that need not, and nothing overflows before the result itself does.
 
+    Args:
+        x: Vectors, such as queries.
+        y: Vectors that they are compared with, such as prototypes.
+
     >>> squared_distances(torch.tensor([[0.0, 3.0]]), torch.tensor([[4.0, 0.0], [0.0, 3.0]]))
     tensor([[25.,  0.]])
     """
@@ -187,6 +191,10 @@ def exponential_log_likelihood(x: Tensor, rates: Tensor) -> Tensor:
 
     Shapes: x (..., q, d), rates (..., k, d) -> (..., q, k): a matrix product and a constant per class.
 
+    Args:
+        x: Non-negative vectors.
+        rates: Rate of every feature of every class, above 0.
+
     >>> exponential_log_likelihood(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 1.0], [2.0, 0.5]]))
     tensor([[-3., -3.]])
     """
@@ -217,6 +225,9 @@ def task_metrics(confusion: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Balanced accuracy is the mean recall of the classes that have queries; macro-F1 the mean F1 of the classes that
     have queries or predictions (both as in scikit-learn). Shapes: (t, k, k) -> three times (t,), float64.
+
+    Args:
+        confusion: Number of queries by true and predicted class, as `confusion_counts` gives it.
 
     >>> accuracy, balanced, f1 = task_metrics(torch.tensor([[[1, 1], [0, 1]]]))
     >>> round(accuracy.item(), 3), round(balanced.item(), 3), round(f1.item(), 3)
@@ -264,6 +275,10 @@ def decide(scores: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
 
     Shapes: (..., k) -> (...) int64 and (...).
 
+    Args:
+        scores: Score of every class, higher is better.
+        temperature: What scores are divided by before the softmax.
+
     >>> decide(torch.tensor([[0.0, 0.0], [0.0, 9.0]]))
     (tensor([0, 1]), tensor([0.5000, 0.9999]))
     """
@@ -275,6 +290,11 @@ def reliability_counts(top: Tensor, right: Tensor, bins: int = 15) -> Tensor:
     """Count, over bins of the largest probability: the queries, its sum, and the right ones.
 
     Bins are of equal width, ((b - 1) / bins, b / bins]. Shapes: top (n,), right (n,) -> (3, bins), float64.
+
+    Args:
+        top: The largest probability of each query.
+        right: Whether the class with that probability is the true one.
+        bins: Number of bins.
 
     >>> reliability_counts(torch.tensor([0.5, 0.9]), torch.tensor([False, True]), bins=2)
     tensor([[1.0000, 1.0000],
@@ -290,6 +310,10 @@ def probabilities(scores: Tensor, temperature: float) -> Tensor:
     """Give softmax(scores / temperature) over the last dimension, in float64, finite for scores of any size.
 
     Shapes: (..., k) -> (..., k).
+
+    Args:
+        scores: Score of every class, higher is better.
+        temperature: What scores are divided by: the larger, the closer all probabilities.
 
     >>> probabilities(torch.tensor([1000.0, 1000.0, -3e38]), 1.0)
     tensor([0.5000, 0.5000, 0.0000], dtype=torch.float64)
@@ -365,6 +389,11 @@ def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15) -> 
     """Average over bins of the largest probability how far it is from the share of right answers (top-label ECE).
 
     Each bin of equal width counts by its examples (Guo et al. 2017). Shapes: probabilities (..., k), labels (...).
+
+    Args:
+        probabilities: Probability of every class.
+        labels: The true classes.
+        bins: Number of bins.
 
     >>> sure = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
     >>> round(calibration_error(sure, torch.tensor([0, 1, 1])), 3)  # (2 |0.9 - 0.5| + |0.6 - 1|) / 3

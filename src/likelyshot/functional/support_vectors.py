@@ -32,7 +32,7 @@ def crammer_singer(gram: Tensor, targets: Tensor, c: float) -> Tensor:
 
     min_a 1/2 sum_m a_m' K a_m - sum_i a_{i, y_i} with sum_m a_im = 0 and a_im <= c 1[m = y_i] (Crammer & Singer
     2001). The score of x for class m is sum_i a_im x_i . x. With b = c Y - a every row of b lies on a simplex:
-    accelerated projected gradient, started afresh where it turns back, every task to its own convergence. Gradients
+    accelerated projected gradient, restarted where it turns back, every task to its own convergence. Gradients
     follow from the optimality conditions with the zeros of b held fixed. Where K has no inverse, a is one of several
     solutions, and all of them have the same scores.
     Shapes: gram (..., s, s), targets (..., s, k), both float64 and with the same leading dimensions -> (..., s, k).
@@ -100,13 +100,13 @@ def _solve(gram: Tensor, targets: Tensor, c: float) -> Tensor:
         slope = targets - gram @ (c * targets - ahead)
         new = project_rows(ahead - slope / largest, c)
         step = new - b
-        back = ((ahead - new) * step).sum((-2, -1), keepdim=True) > 0  # uphill: start afresh
+        back = ((ahead - new) * step).sum((-2, -1), keepdim=True) > 0  # uphill: restart
         following = (1 + (1 + 4 * momentum.square()).sqrt()) / 2
         pull = torch.where(back, 0, (momentum - 1) / following)
         moved = torch.maximum((new - ahead).abs(), step.abs()).amax((-2, -1))
         momentum, ahead, b = torch.where(back, 1, following), new + pull * step, new
         finished = moved <= TOLERANCE * c
-        if machine.on_accelerator(b):  # tasks that are over go on in vain, so that the host seldom waits
+        if machine.on_accelerator(b):  # finished tasks continue without effect, so that the host seldom waits
             done, over = torch.where((over | ~finished)[:, None, None], done, b), over | finished
             if count % 1024 == 1023 and bool(over.all()):
                 return done

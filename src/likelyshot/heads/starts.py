@@ -22,7 +22,13 @@ def normal(*shape: int, deviation: float) -> Tensor:
 
 
 def feat(dim: int, *, rank: int = 128, layer_norm: bool = True) -> dict[str, Tensor]:
-    """FEAT: one attention layer, whose output starts at zero, so that prototypes start unchanged."""
+    """FEAT: one attention layer, whose output starts at zero, so that prototypes start unchanged.
+
+    Args:
+        dim: Length of the features.
+        rank: Length of the vectors that the attention compares.
+        layer_norm: Whether LayerNorm follows the attention.
+    """
     deviation = math.sqrt(2 / (dim + rank))
     weights = {key: normal(rank, dim, deviation=deviation) for key in ("asks", "offers", "gives")}
     weights |= {"out": torch.zeros(dim, rank), "out_bias": torch.zeros(dim)}
@@ -32,12 +38,22 @@ def feat(dim: int, *, rank: int = 128, layer_norm: bool = True) -> dict[str, Ten
 
 
 def siamese(dim: int, *, squared: bool = False) -> dict[str, Tensor]:
-    """Siamese: a weight for every feature, equal at the start."""
+    """Siamese: a weight for every feature, equal at the start.
+
+    Args:
+        dim: Length of the features.
+        squared: Whether to weigh squared differences of features instead of absolute ones.
+    """
     return {"square_scale" if squared else "scale": torch.full((dim,), math.log(math.e - 1))}
 
 
 def versa(dim: int, *, width: int = 128) -> dict[str, Tensor]:
-    """Versa: networks whose last layers start at zero, so that the class mean is the classifier."""
+    """Versa: networks whose last layers start at zero, so that the class mean is the classifier.
+
+    Args:
+        dim: Length of the features.
+        width: Number of units of every layer.
+    """
     weights = {"into": normal(width, dim, deviation=dim**-0.5), "into_bias": torch.zeros(width)}
     for part in ("mean", "spread"):
         for layer in "12":
@@ -48,7 +64,12 @@ def versa(dim: int, *, width: int = 128) -> dict[str, Tensor]:
 
 
 def tpn(dim: int, *, width: int = 8) -> dict[str, Tensor]:
-    """TPN: a network that gives every sample the same length scale, 0.18, at the start."""
+    """TPN: a network that gives every sample the same length scale, 0.18, at the start.
+
+    Args:
+        dim: Length of the features.
+        width: Number of hidden units.
+    """
     return {
         "into": normal(width, dim, deviation=dim**-0.5),
         "into_bias": torch.zeros(width),
@@ -58,7 +79,13 @@ def tpn(dim: int, *, width: int = 8) -> dict[str, Tensor]:
 
 
 def sib(dim: int, *, ways: int = 5, width: int = 8) -> dict[str, Tensor]:
-    """SIB: a network of so many times `ways` hidden units that predicts no gradient at the start."""
+    """SIB: a network that predicts no gradient at the start.
+
+    Args:
+        dim: Length of the features.
+        ways: Number of classes of the tasks.
+        width: Number of hidden units for each class.
+    """
     hidden = width * ways
     weights = {"scale": torch.ones(dim), "factor": torch.tensor([10.0])}
     for layer, before in (("into", ways), ("middle", hidden)):
@@ -68,7 +95,12 @@ def sib(dim: int, *, ways: int = 5, width: int = 8) -> dict[str, Tensor]:
 
 
 def anil(dim: int, *, per_feature: bool = False) -> dict[str, Tensor]:
-    """ANIL: a rate of 1."""
+    """ANIL: a rate of 1.
+
+    Args:
+        dim: Length of the features.
+        per_feature: Whether to learn a rate for every feature instead of one for all.
+    """
     return {"log_rate": torch.zeros(dim if per_feature else 1)}
 
 
@@ -82,7 +114,12 @@ def lstm(name: str, before: int, width: int, deviation: float) -> dict[str, Tens
 
 
 def matching_fce(dim: int, *, width: int = 128) -> dict[str, Tensor]:
-    """Full context embeddings: a random projection, and LSTMs that say little at the start."""
+    """Full context embeddings: a random projection, and LSTMs that say little at the start.
+
+    Args:
+        dim: Length of the features.
+        width: Length of the vectors that the LSTMs read and compare.
+    """
     weights = {"into": normal(width, dim, deviation=dim**-0.5), "log_factor": torch.tensor([math.log(10.0)])}
     for name, before in (("forth", width), ("back", width), ("query", 2 * width)):
         weights |= lstm(name, before, width, 0.1 * width**-0.5)
@@ -90,7 +127,12 @@ def matching_fce(dim: int, *, width: int = 128) -> dict[str, Tensor]:
 
 
 def leo(dim: int, *, codes: int = 64) -> dict[str, Tensor]:
-    """LEO: codes that the decoder turns into a small change of the class means."""
+    """LEO: codes that the decoder turns into a small change of the class means.
+
+    Args:
+        dim: Length of the features.
+        codes: Length of the latent code of a class.
+    """
     weights = {"encoder": normal(codes, dim, deviation=dim**-0.5)}
     weights |= {"relation1": normal(2 * codes, 2 * codes, deviation=codes**-0.5)}
     weights |= {"relation2": normal(2 * codes, 2 * codes, deviation=codes**-0.5)}
@@ -101,7 +143,12 @@ def leo(dim: int, *, codes: int = 64) -> dict[str, Tensor]:
 
 
 def meta_lstm(dim: int, *, width: int = 20) -> dict[str, Tensor]:
-    """Meta-LSTM: gates that make it gradient descent with a rate of 0.1 at the start."""
+    """Meta-LSTM: gates that make it gradient descent with a rate of 0.1 at the start.
+
+    Args:
+        dim: Length of the features.
+        width: Number of units of the LSTM.
+    """
     return {
         "input": normal(4 * width, 4, deviation=0.1),
         "state": normal(4 * width, width, deviation=0.1),
@@ -116,7 +163,13 @@ def meta_lstm(dim: int, *, width: int = 20) -> dict[str, Tensor]:
 
 
 def ctm(dim: int, *, width: int = 128, grid: int = 1) -> dict[str, Tensor]:
-    """CTM: a random projection of every cell, and a projector that gives an even mask."""
+    """CTM: a random projection of every cell, and a projector that gives an even mask.
+
+    Args:
+        dim: Length of the features.
+        width: Number of channels that are masked and compared.
+        grid: Cells along a side of the map that a vector is; 1 for pooled vectors.
+    """
     cells = grid * grid
     if dim % cells:
         raise InputError(f"expected features of grid x grid = {cells} cells, got {dim} numbers: change grid")
@@ -140,7 +193,17 @@ def maml(
     classifier_rate: float = 0.5,
     batch_norm: bool = True,
 ) -> dict[str, Tensor]:
-    """MAML: a network drawn as by He et al. (2015); of convolutions, if vectors are images of `side` pixels."""
+    """MAML: a network drawn as by He et al. (2015), of convolutions if the vectors are images.
+
+    Args:
+        dim: Length of the vectors.
+        width: Number of channels, or units, of every layer.
+        layers: Number of layers before the classifier.
+        side: Side of the images that the vectors are, in pixels; 1 for vectors that are no images.
+        rate: Rate of the gradient steps of the network, before training.
+        classifier_rate: The same of the classifier.
+        batch_norm: Whether layers normalise by BatchNorm; without it, they scale and shift.
+    """
     if dim % (side * side):
         raise InputError(f"expected images of side x side = {side * side} pixels, got {dim} numbers: change side")
     if side // 2**layers == 0 and side > 1:
@@ -159,7 +222,14 @@ def maml(
 
 
 def entropy_min_network(dim: int, *, width: int = 64, layers: int = 1, side: int = 1) -> dict[str, Tensor]:
-    """Entropy-min: the network of MAML without BatchNorm."""
+    """Entropy-min: the network of MAML without BatchNorm.
+
+    Args:
+        dim: Length of the vectors.
+        width: As in `maml`.
+        layers: As in `maml`.
+        side: As in `maml`.
+    """
     weights = maml(dim, width=width, layers=layers, side=side, batch_norm=False)
     return {key: value for key, value in weights.items() if key != "log_rate"}
 

@@ -77,7 +77,7 @@ class Desk:
     # What a person does.
 
     def set(self, click: str, changes: Iterable[tuple[int, Kind, str]]) -> None:
-        """Say something of items, by their numbers; see `Labels.set`."""
+        """Label items by their numbers; see `Labels.set`."""
         changes = list(changes)
         guesses = [
             guess for n, kind, name in changes if (guess := self._guess(self._number(n), kind, name)) is not None
@@ -101,17 +101,17 @@ class Desk:
         self._clicked()
 
     def rename_class(self, click: str, old: str, name: str) -> None:
-        """Give a class another name, or make it one with another class; see `Labels.rename_class`."""
+        """Rename a class, or merge it into another one; see `Labels.rename_class`."""
         self.labels.rename_class(click, old, name)
         self._clicked()
 
     def undo(self, click: str) -> None:
-        """Take back the last click."""
+        """Undo the last click."""
         self.labels.undo(click)
         self._clicked()
 
     def redo(self, click: str) -> None:
-        """Do again what was taken back last."""
+        """Redo the last click that was undone."""
         self.labels.redo(click)
         self._clicked()
 
@@ -202,7 +202,7 @@ class Desk:
         )
 
     def open_items(self) -> NDArray[np.intp]:
-        """Give the numbers of the items that a person has said nothing final of."""
+        """Give the numbers of the items that a person has not decided yet."""
         with self.labels.lock:
             final = [k for k, v in self.labels.values.items() if v.kind in ("label", "none")]
         closed = [self.things.numbers[key] for key in final if key in self.things.numbers]
@@ -261,7 +261,7 @@ class Desk:
         return card
 
     def state(self, numbers: Iterable[int] = ()) -> dict[str, Any]:
-        """Describe how far the work is, and what a person has said of some items."""
+        """Describe how far the work is, and how a person has labelled some items."""
         with self.labels.lock:
             counts = self.labels.counts()
             values = list(self.labels.values.values())
@@ -304,7 +304,7 @@ class Desk:
         elif more.labels is None:
             sentences.append(f"How many labels {points} would take is unknown, {more.why}.")
         else:
-            sentences.append(f"About {more.labels:,} more labels for {points}, if it goes on as before.")
+            sentences.append(f"About {more.labels:,} more labels for {points}, if accuracy keeps growing as before.")
         return sentences
 
     def problems(self) -> list[str]:
@@ -361,7 +361,7 @@ class Desk:
     def _doubtful(self, latest: Round) -> list[dict[str, Any]]:
         doubtful = [(latest.numbers[doubt.row], doubt) for doubt in latest.expectation.doubtful]
         doubtful = [(n, d) for n, d in doubtful if n >= 0 and self._still(n, d.label)][:DOUBTFUL]
-        section = self._section("doubt", "Do these labels hold?", [n for n, _ in doubtful])
+        section = self._section("doubt", "Are these labels right?", [n for n, _ in doubtful])
         for card, (_, doubt) in zip(section["cards"], doubtful, strict=True):
             card["doubt"] = {"label": doubt.label, "better": doubt.better}
         return [section] if doubtful else []

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from likelyshot.data.features import Features
-from likelyshot.data.files import write_whole
+from likelyshot.data.files import read_document, write_whole
 from likelyshot.data.items import Item
 from likelyshot.errors import InputError
 from likelyshot.labelling.desk import Desk
@@ -208,22 +208,21 @@ class _Task(msgspec.Struct):
     annotations: list[_Annotation] = []
 
 
-def read_label_studio(desk: Desk, path: str | Path) -> str:
-    """Take over the labels of a Label Studio export, JSON, and say how many there were.
+def read_label_studio(path: str | Path) -> list[_Task]:
+    """Read the tasks of a Label Studio export, JSON."""
+    return read_document(path, list[_Task], what="tasks of Label Studio", remedy="export them as JSON")
+
+
+def import_label_studio(desk: Desk, tasks: Sequence[_Task]) -> str:
+    """Take the labels of Label Studio's tasks for items that have none, and say how many there were.
 
     A task belongs to an item if it names its file, or has its text. Tasks that name several items, or none, are left
-    out, and so are items that a person has said something of here already.
+    out, and so are items that a person has labelled here already.
 
     Args:
         desk: The pile and its labels.
-        path: The file.
+        tasks: What `read_label_studio` returns.
     """
-    try:
-        tasks = msgspec.json.decode(Path(path).read_bytes(), type=list[_Task])
-    except OSError as error:
-        raise InputError(f"cannot read {path} ({error.strerror}): check the path") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"expected tasks of Label Studio in {path} ({error}): export them as JSON") from None
     find = _finder(desk)
     changes: dict[str, Change] = {}
     unknown = unchanged = 0
@@ -243,7 +242,7 @@ def read_label_studio(desk: Desk, path: str | Path) -> str:
     desk.labels.set(f"label studio {desk.labels.version}", changes.values())
     more = f" {unknown:,} tasks belong to no item of the pile." if unknown else ""
     more += f" {unchanged:,} items have a label here already, which stays." if unchanged else ""
-    return f"Took over {len(changes):,} labels from {path}.{more}"
+    return f"Imported {len(changes):,} labels from Label Studio.{more}"
 
 
 def _chosen(task: _Task) -> str | None:

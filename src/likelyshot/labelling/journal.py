@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from likelyshot.data.files import plain_reason
 from likelyshot.errors import InputError
 
 try:
@@ -23,7 +24,7 @@ Kind = Literal["label", "none", "skip", "not", "clear"]
 
 
 class Change(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True, array_like=True):
-    """What a person says of one item."""
+    """What a person says about one item."""
 
     item: str  # the key of the item
     kind: Kind
@@ -65,7 +66,7 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class Journal:
     """An open journal, locked against other processes.
 
-    A line that was not written to its end has never been answered: it is removed when the journal is opened.
+    A line that was cut off was never answered: it is removed when the journal is opened.
 
     Args:
         path: The file, made if it is not there.
@@ -84,6 +85,8 @@ class Journal:
 
     def __init__(self, path: Path, kind: str) -> None:
         self.path = path
+        if path.exists() and not path.is_file():  # a pipe would wait forever
+            raise InputError(f"expected a file for the journal, but {path} is something else: choose another -o")
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o644)
         except OSError as error:
@@ -151,8 +154,8 @@ def _read(path: Path, kind: str) -> tuple[list[Entry], int]:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             what = "a journal of the labelling page" if number == 1 else f"an entry in line {number}"
             raise InputError(
-                f"expected {what}, but {path} is damaged or another kind of file ({error}): repair that line, or move "
-                "the file away to begin anew"
+                f"expected {what}, but {path} is damaged or another kind of file ({plain_reason(error)}): repair that "
+                "line, or move the file away to start again"
             ) from None
     return entries, len(data)
 

@@ -23,7 +23,7 @@ LONGEST_NAME = 200  # characters of the name of a class
 
 
 class Value(NamedTuple):
-    """What a person said of an item last."""
+    """The last thing that a person said about an item."""
 
     kind: Kind
     name: str = ""
@@ -40,10 +40,10 @@ class _Step(NamedTuple):
 
 
 class Labels:
-    """What a person has said of the items of a pile; every click is on disk when its method returns.
+    """How a person has labelled the items of a pile; every click is on disk when its method returns.
 
     The journal holds every click. `labels.csv` holds the labels as they are now, `labels.none.csv` the items that
-    belong to none of the classes. Both are written anew after each click, whole or not at all.
+    belong to none of the classes. Both are written again after each click, whole or not at all.
 
     Args:
         output: The table of labels, .csv.
@@ -81,7 +81,7 @@ class Labels:
         self.write_tables()
 
     def _keep_edited(self) -> Path | None:
-        """Move a table that was changed after the last click out of the way, since it is about to be written anew."""
+        """Move a table that was changed after the last click out of the way, since it is about to be overwritten."""
         try:
             later = self.output.stat().st_mtime - self._journal.path.stat().st_mtime
         except FileNotFoundError:
@@ -94,7 +94,7 @@ class Labels:
         return unused
 
     def set(self, click: str, changes: Iterable[Change], guesses: Sequence[Guess] = ()) -> bool:
-        """Label items, or say that they are of no class, come later, or are not of one class. One click, one undo.
+        """Label items, or mark them as in no class, skipped, or not in one class. One click is one undo.
 
         Returns whether anything changed: a click that was sent before changes nothing.
 
@@ -126,10 +126,10 @@ class Labels:
             return name not in self.classes and self._do(Entry(click, "class", time.time(), name=name))
 
     def rename_class(self, click: str, old: str, name: str) -> bool:
-        """Give a class another name. If that is the name of another class, the two become one.
+        """Rename a class. If another class has that name, the two become one.
 
-        Items that were said not to be of a class stay so under its new name. If two classes become one, nothing is
-        known of them any more: what is no robin may still be a bird.
+        Items that were said not to be of a class stay so under its new name. If two classes become one,
+        that is forgotten: what is no robin may still be a bird.
 
         Args:
             click: A name of the click that no other click has.
@@ -157,12 +157,12 @@ class Labels:
         return name
 
     def undo(self, click: str) -> bool:
-        """Take back the last click that was not taken back yet."""
+        """Undo the last click that was not undone yet."""
         with self.lock:
             return bool(self._done) and self._do(Entry(click, "undo", time.time()))
 
     def redo(self, click: str) -> bool:
-        """Do again what was taken back last."""
+        """Redo the last click that was undone."""
         with self.lock:
             return bool(self._undone) and self._do(Entry(click, "redo", time.time()))
 
@@ -175,12 +175,12 @@ class Labels:
 
     @property
     def can_undo(self) -> bool:
-        """Whether there is a click to take back."""
+        """Whether there is a click to undo."""
         return bool(self._done)
 
     @property
     def can_redo(self) -> bool:
-        """Whether there is a click to do again."""
+        """Whether there is a click to redo."""
         return bool(self._undone)
 
     def counts(self) -> Counter[str]:
@@ -242,7 +242,7 @@ class Labels:
                 self.values[key] = value
 
     def write_tables(self) -> None:
-        """Write the tables anew. If that fails, `problem` says why; the click itself is safe in the journal."""
+        """Write the tables again. If that fails, `problem` says why; the click itself is safe in the journal."""
         with self.lock:
             labels: list[str] = []
             none: list[str] = []

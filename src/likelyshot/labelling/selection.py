@@ -34,7 +34,7 @@ GROUP, SMALLEST_GROUP, GROUP_FROM, GROUP_WRONG, GROUP_EXAMPLES = 18, 4, 0.9, 0.5
 TEACHING, PAIR, STRANGE, GROUPS = 8, 3, 2, 2
 #: Share of the pile that is rejected if there is nothing strange in it: twice that of items of known classes.
 REJECTED = 0.1
-#: Items of which the best class is so much more probable than the next are left to groups.
+#: Items whose best class is so much more probable than the next are left to groups.
 SURE = 0.9
 
 
@@ -143,9 +143,7 @@ class Group(NamedTuple):
     items: list[int]
 
 
-def groups(
-    answers: Answers, count: int, examples: Sequence[int], *, size: int = GROUP, least: float = 0.0
-) -> list[Group]:
+def groups(answers: Answers, count: int, examples: Sequence[int], *, least: float = 0.0) -> list[Group]:
     """Choose groups of items to be confirmed in one click each: the surest of a class.
 
     By their probabilities, all are expected to be right: half a wrong item in a group at most. The groups that give
@@ -155,7 +153,6 @@ def groups(
         answers: The answers.
         count: How many groups.
         examples: Number of labelled examples of each class.
-        size: The most items in a group.
         least: How many labels a click must be expected to correct: those of wrong items, of all clicks on the group.
     """
     best, probability = answers.best, answers.probability
@@ -163,7 +160,7 @@ def groups(
     ranked = []
     for place in range(len(answers.classes)):
         rows = np.flatnonzero((best == place) & likely)
-        rows = rows[np.argsort(-probability[rows], kind="stable")][:size]
+        rows = rows[np.argsort(-probability[rows], kind="stable")][:GROUP]
         wrong = np.cumsum(1 - probability[rows])
         rows = rows[wrong <= GROUP_WRONG]
         if len(rows) < SMALLEST_GROUP or (least > 0 and examples[place] < GROUP_EXAMPLES):

@@ -18,7 +18,7 @@ from likelyshot.data.files import output_folder
 from likelyshot.encoders.pretrained import Embedder, open_encoder
 from likelyshot.errors import InputError
 from likelyshot.labelling.desk import Desk
-from likelyshot.labelling.exports import export, read_label_studio
+from likelyshot.labelling.exports import export, import_label_studio, read_label_studio
 from likelyshot.labelling.journal import Change
 from likelyshot.labelling.labels import Labels, check_class, journal_path
 from likelyshot.labelling.things import Things, folder_of, lay_out
@@ -46,7 +46,7 @@ class Labelling:
 
     @property
     def address(self) -> str:
-        """The address of the page, with its token; nothing if there is none."""
+        """The address of the page, with its token; empty without a page."""
         return "" if self._server is None else self._server.address
 
     @property
@@ -123,7 +123,7 @@ def label(
     """Label a pile in the browser, in rounds of a few clicks; every click is saved at once.
 
     The page runs on this machine only, in the background unless `wait` is set. Started again with the same output, it
-    goes on where it was.
+    continues where it stopped.
 
     Args:
         pile: A folder, a table or a features file, as `classify` takes it.
@@ -131,7 +131,7 @@ def label(
         support: Labelled examples, as `classify` takes them.
         output: The table of labels, .csv. Default: labels.csv in the current folder, or beside the pile if that lies
             elsewhere.
-        label_studio: An export of Label Studio (JSON) whose labels are taken over.
+        label_studio: An export of Label Studio (JSON) to import labels from.
         label_column: Column of a table of labelled examples that holds the labels.
         path_column: Column of a table that holds paths of images.
         text_column: Column of a table that holds texts.
@@ -146,7 +146,7 @@ def label(
         browser: Whether to open the page in the browser.
         wait: Whether to return only when the page is stopped by Ctrl-C.
         stage: Called with the name and the number of steps of each stage of the work.
-        say: Called with sentences on what goes on.
+        say: Called with sentences about what happens.
     """
     tell: Say = say or (lambda sentence: None)
     server = _server_module() if page else None
@@ -158,18 +158,20 @@ def label(
     read = read_pile(source, **columns)
     table = _output(source, output)
     examples = None if support is None else read_labelled(support, **columns)
+    imported = None if label_studio is None else read_label_studio(label_studio)
     opened = _encoder(read, examples, encoder, device)
     went_on = journal_path(table).exists()
     things = lay_out(read, source, table, opened, cache=cache, stage=stage)
     if not len(things):
         problems = "; ".join(summary(things.problems))
         raise InputError(f"nothing in the pile can be labelled ({problems}): add other items")
+    rows = None
+    if examples is not None:
+        rows = gather(examples, opened, cache=cache, stage=stage, what="the labelled examples")
+        _check_width(rows, things)  # before the table of labels is written
     labels = Labels(table, things.kind, things.columns, things.cells, things.order)
     try:
-        outside = None
-        if examples is not None:
-            rows = gather(examples, opened, cache=cache, stage=stage, what="the labelled examples")
-            outside = _outside(rows, things, labels)
+        outside = None if rows is None else _outside(rows, things, labels)
         for name in dict.fromkeys(map(labels.current_name, names)):
             labels.add_class(f"class at start {labels.version} {name}", name)
         desk = Desk(things, labels, support=outside, method=method, params=params, seed=seed)
@@ -179,9 +181,9 @@ def label(
     try:
         if went_on:
             count = sum(value.kind == "label" for value in labels.values.values())
-            tell(f"Going on with {count:,} labels of {labels.output}.")
-        if label_studio is not None:
-            tell(read_label_studio(desk, label_studio))
+            tell(f"Continuing with {count:,} labels of {labels.output}.")
+        if imported is not None:
+            tell(import_label_studio(desk, imported))
         for note in desk.problems():
             tell(note)
         running = Labelling(desk, None if server is None else server.Server(desk, port))
@@ -204,12 +206,16 @@ def _encoder(pile: Pile, examples: Pile | None, named: str | Embedder | None, de
     return open_encoder(named, device) if isinstance(named, str) else named
 
 
+def _check_width(rows: Rows, things: Things) -> None:
+    width, other = things.vectors.shape[1], rows.vectors.shape[1]
+    if width != other:
+        got = f"{width} numbers, and the labelled examples {other}"
+        raise InputError(f"expected vectors of one encoder, but those of the pile have {got}: use one encoder for both")
+
+
 def _outside(rows: Rows, things: Things, labels: Labels) -> tuple[NDArray[np.float32], list[str]]:
     """Take over the labels of examples that are in the pile too, and give the other examples."""
     vectors = rows.in_memory().astype(np.float32, copy=False)
-    if vectors.shape[1] != things.vectors.shape[1]:
-        got = f"{things.vectors.shape[1]} numbers, and the labelled examples {vectors.shape[1]}"
-        raise InputError(f"expected vectors of one encoder, but those of the pile have {got}: use one encoder for both")
     names = [str(item.label).strip() for item in rows.items]
     by_name = {item.name: row for row, item in enumerate(rows.items)}
     number_of = {item.name: number for number, item in enumerate(things.items)}

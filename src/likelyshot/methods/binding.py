@@ -317,8 +317,14 @@ def parse_grid(name: str, texts: Sequence[str]) -> dict[str, list[Any]]:
     for text in texts:
         key, equals, values = text.partition("=")
         if not equals or not values:
-            raise InputError(f"expected a grid as NAME=FIRST:LAST:STEP or NAME=A,B,C, got {text!r}")
+            raise InputError(
+                f"expected a grid as NAME=FIRST:LAST:STEP or NAME=A,B,C, got {text!r}: for example lambda_max=20,40,80"
+            )
+        if key in grid:
+            raise InputError(f"expected one list of values for {key}, got {key} twice: put all values in one list")
         grid[key] = [parse(name, key, value) for value in _points(text, values)]
+        if len(set(grid[key])) < len(grid[key]):
+            raise InputError(f"expected different values of {key}, got one twice in {text!r}: remove it")
     if len(grid) > 2:
         raise InputError(f"a sweep draws one or two parameters, got {', '.join(grid)}: fix the others with --param")
     return grid

@@ -118,7 +118,13 @@ class Calibration:
             raise InputError("expected positive numbers in the calibration: calibrate again")
 
     def check(self, *, ways: int, shots: float, dims: Sequence[int]) -> None:
-        """Refuse tasks that the statistics were not made for."""
+        """Refuse tasks that the statistics were not made for.
+
+        Args:
+            ways: Number of classes of the tasks.
+            shots: Number of labelled examples per class, on average.
+            dims: Length of the feature vectors, for each features file.
+        """
         for what, made, came in (
             ("ways", self.ways, ways),
             ("shots", self.shots, shots),

@@ -103,7 +103,7 @@ STATISTICS = {
     ),
     "network_weights": Statistic(
         "validation features",
-        "what validation classes say of every network",
+        "the accuracy of every network on validation classes",
         "give validation features of every network (--val FILE), or features files with a split called val, and test "
         "another of their splits (--split test)",
         "a number per network",

@@ -28,7 +28,7 @@ def lr_ici(
 
     Paper: Wang et al. 2020, Instance credibility inference for few-shot learning.
     Logistic regression: min sum_i CE(y_i, softmax(W f_i + b)) + penalty/2 ||W||^2, first on the support.
-    Then rounds, until all queries are taken: y_q = argmax of the logits, of all queries anew; Y = one-hot labels and
+    Then rounds, until all queries are taken: y_q = argmax of the logits, of all queries again; Y = one-hot labels and
     pseudo-labels; X = first `dims` principal components of support and queries (centred, no constant column);
     H = X (X'X)^-1 X'; path of the group Lasso min 1/2 ||(I - H)(Y - gamma)||^2 + lambda sum_i ||gamma_i||_2;
     of every pseudo-class take the `per_round` queries not yet taken whose gamma_i leaves zero last as lambda falls, or

@@ -14,7 +14,7 @@ Place = tuple[int, int, int]  # stage, epoch, steps done in the epoch
 
 
 class Log:
-    """Appends to log.jsonl; opened at a place, it first removes the events after that place."""
+    """Appends to log.jsonl; if a run resumes, it first removes the events after that place."""
 
     def __init__(self, folder: Path, place: Place | None) -> None:
         self.path = folder / "log.jsonl"

@@ -172,7 +172,7 @@ class Trainer:
             if not math.isfinite(state.loss):
                 raise InputError(
                     f"the loss became {state.loss} in epoch {state.epoch + 1} of {stage.name}, step {state.step}: "
-                    f"lower {stage.name}.lr; the last checkpoint is good"
+                    f"lower {stage.name}.lr; the last checkpoint can be used"
                 )
             self.show(stage, state, None)
         if logged:

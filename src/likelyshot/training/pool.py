@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from likelyshot.data.datasets import ImageSet, cached, decoded, open_splits
-from likelyshot.data.features import Features
+from likelyshot.data.features import Features, FeaturesFile
 from likelyshot.encoders.extract import encode
 from likelyshot.encoders.networks import Encoder
 from likelyshot.encoders.pixels import Preparation
+from likelyshot.errors import InputError
 from likelyshot.machine import Progress
 from likelyshot.training.augment import augment
 from likelyshot.training.recipes import Augmentation, Data, Recipe
@@ -73,7 +74,13 @@ class Pool:
 def open_data(data: Data, splits: tuple[str, ...]) -> dict[str, ImageSet | Features]:
     """List the images of each split, in one pass over the folder, or load its features."""
     if data.features:
-        return {split: Features.load(data.features, split=split) for split in splits}
+        file = FeaturesFile(data.features)
+        if missing := [split for split in splits if split not in file.splits]:
+            got = ", ".join(file.splits) or "one set without splits"
+            raise InputError(
+                f"expected the split {missing[0]} in {file.path}, but got {got}: training needs train and val"
+            )
+        return {split: file.read(split) for split in splits}
     lists = open_splits(data.path, splits, splits=data.splits or None, skip_unreadable=data.skip_unreadable)
     return {split: lists[split] for split in splits}
 

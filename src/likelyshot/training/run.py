@@ -211,7 +211,7 @@ def _find_last(folder: Path, recipe: Recipe, resume: bool) -> Checkpoint | None:
         return None
     if not resume:
         raise InputError(
-            f"the folder {folder} already has a run: go on with --resume, or choose another folder with "
+            f"the folder {folder} already has a run: continue with --resume, or choose another folder with "
             "--set run.output=FOLDER"
         )
     last = load_checkpoint(path)

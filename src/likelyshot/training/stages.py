@@ -247,7 +247,7 @@ def _start_head(recipe: Recipe, encoder: Encoder, train: Pool) -> Head | None:
 
 
 def encoder_title(recipe: Recipe, train: Pool) -> str:
-    """Say what made the vectors that a run ends with: what is taken as it is has the same name in every run."""
+    """Name the encoder of the final vectors; pixels or vectors that do not change have the same name in every run."""
     if recipe.encoder.name == "identity":
         return train.source.get("encoder", "")
     if recipe.encoder.name == "flat":

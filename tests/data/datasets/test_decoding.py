@@ -66,7 +66,7 @@ def test_unreadable_images_are_reported_together(folder):
     for path in files[:12]:
         path.write_bytes(path.read_bytes()[:60])
     files[20].write_bytes(b"")
-    with pytest.raises(InputError, match=r"13 that are not, 'a/000.png' \(") as caught:
+    with pytest.raises(InputError, match=r"cannot read 13 of the images, 'a/000.png' \(") as caught:
         decoded(open_images(folder), 7)
     assert str(caught.value).count(".png'") == 10
     assert "and 3 more" in str(caught.value)

@@ -94,7 +94,7 @@ def test_images_outside_classes_are_refused(make):
 
 
 def test_a_split_that_nobody_defined(make):
-    with pytest.raises(InputError, match="none is known"):
+    with pytest.raises(InputError, match="since the images have none"):
         open_images(make("owl/a.png", "jay/a.png"), split="train")
 
 
@@ -168,7 +168,7 @@ def test_only_the_images_of_the_part_that_is_asked_for_must_be_there(make, tmp_p
     ("lines", "message"),
     [
         (["filename,label", "9.png,owl", "1.png,owl"], r"1 of 2 are missing.*'9.png'"),
-        (["filename,label", "x.png,emu"], "there more than once"),
+        (["filename,label", "x.png,emu"], "occur more than once"),
         (["1.png,owl"], "the columns filename and label"),
         ([], "but got"),
         (["filename,label"], "only its header"),

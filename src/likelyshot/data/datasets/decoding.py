@@ -69,9 +69,9 @@ def decoded(images: ImageSet, size: int, *, progress: Progress | None = None) ->
 def decode(
     images: ImageSet, size: int, keep: Callable[[Pixels], None], *, progress: Progress | None = None
 ) -> dict[int, Problem]:
-    """Hand over the pixels of the readable images, in order and a few at a time; give what was wrong with the others.
+    """Hand over the pixels of the readable images, in order and a few at a time; return the problems of the others.
 
-    That some are unreadable is an error at the end, unless the set says otherwise.
+    Unreadable images are an error at the end, unless the set says otherwise.
     """
     chunks = [range(start, min(start + CHUNK, len(images))) for start in range(0, len(images), CHUNK)]
     problems: dict[int, Problem] = {}
@@ -92,13 +92,13 @@ def without(images: ImageSet, pixels: Tensor, problems: Mapping[int, Problem]) -
 
 
 def check_size(size: int) -> None:
-    """Refuse a size of nothing."""
+    """Refuse a size below one pixel."""
     if size < 1:
         raise InputError(f"expected a size of at least 1 pixel, but got {size}: give a larger one")
 
 
 def _read(images: ImageSet, positions: Sequence[int], size: int) -> tuple[Pixels, dict[int, Problem]]:
-    """Decode some images to an array (n, 3, size, size); give what was wrong with those that could not be read."""
+    """Decode some images to an array (n, 3, size, size); return the problems of those that cannot be read."""
     from PIL import Image, ImageOps
 
     rows = np.empty((len(positions), 3, size, size), np.uint8)
@@ -123,4 +123,4 @@ def refuse_unreadable(problems: Iterable[Problem], leave_out: bool, total: int) 
         more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
         skip = ", or skip unreadable images (--skip-unreadable; data.skip_unreadable in a recipe)"
         remedy = f"repair or remove them{'' if leave_out else skip}"
-        raise InputError(f"expected readable images, but got {len(wrong)} that are not, {named}{more}: {remedy}")
+        raise InputError(f"cannot read {len(wrong)} of the images, {named}{more}: {remedy}")

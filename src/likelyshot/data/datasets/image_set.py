@@ -54,7 +54,7 @@ def open_images(
     `splits` says which classes belong to which part: the name of a packaged split ("cub"), a JSON file, or a folder
     of tables train.csv, val.csv and test.csv. Without it, the folders train, val and test do, if there are such.
     `skip_unreadable` leaves out images that cannot be read once their pixels are asked for; else they are errors. With
-    `flat`, images of which most are in no folder are a pile: one class, which has the name of what holds them.
+    `flat`, images that are mostly not in folders are a pile: one class, named after the folder or archive.
     """
     if flat and split is splits is None:
         source = open_source(path)
@@ -87,7 +87,7 @@ def _image_set(
         arranged = by_classes(names, load_split(splits))
     if split is not None and split not in arranged:
         parts = ", ".join(part for part in arranged if part)
-        known = f"one of {parts}" if parts else "no split, since none is known"
+        known = f"one of {parts}" if parts else "no split, since the images have none"
         raise InputError(f"expected {known}, but got {split!r}: choose another split, or list its classes with splits")
     chosen = {split: arranged[split]} if split is not None else arranged
     members: dict[str, list[str]] = {}

@@ -92,7 +92,7 @@ def by_tables(names: Sequence[str], folder: Path, split: str | None) -> Arranged
             else:
                 arranged[part][label].append(image)
         if missing:
-            got = f"{len(missing)} of {len(rows)} are missing, or there more than once ({few(missing)})"
+            got = f"{len(missing)} of {len(rows)} are missing, or occur more than once ({few(missing)})"
             raise InputError(f"expected the images of {folder / part}.csv, but {got}: complete the images")
     return arranged
 

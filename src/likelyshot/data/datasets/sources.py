@@ -33,7 +33,7 @@ class Folder:
         return read_bytes(self.path / name)
 
     def stamps(self, names: Sequence[str]) -> list[tuple[int, int]]:
-        """Give size and time of change of files: what tells, without reading them, that they are no longer the same."""
+        """Give size and time of change of files, which show without reading them whether they have changed."""
         return [stamp_of(self.path / name) for name in names]
 
 

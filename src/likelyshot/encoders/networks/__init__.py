@@ -44,7 +44,7 @@ class Encoder(nn.Module):
 
 
 class DropBlock(nn.Module):
-    """Set squares of a feature map to zero in training, and scale up the rest.
+    """Set squares of a feature map to zero in training, and scale the rest up.
 
     DropBlock (Ghiasi et al., NeurIPS 2018), eq. 1, as MetaOptNet and FEAT use it in ResNet12: squares lie wholly inside
     the map, each channel has its own, and a share of about `rate` of the map is dropped. At `progress` p the rate is

@@ -30,6 +30,10 @@ class Conv4(Encoder):
 def conv4(*, widths: tuple[int, ...] = (64, 64, 64, 64), grid: int = 1) -> Conv4:
     """Build Conv4 (Vinyals et al., NeurIPS 2016), but with the mean over `grid` x `grid` cells of its last map.
 
+    Args:
+        widths: Number of channels after each of the four blocks.
+        grid: Cells along a side of the last map: each is averaged on its own, and 1 averages over the whole map.
+
     >>> import torch
     >>> conv4(widths=(8, 8, 8, 16))(torch.rand(2, 3, 84, 84)).shape
     torch.Size([2, 16])

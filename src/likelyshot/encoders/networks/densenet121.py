@@ -68,6 +68,12 @@ def densenet121(
 ) -> DenseNet:
     """Build DenseNet121 (Huang et al., CVPR 2017) as in SimpleShot: no stride and no pooling in its stem.
 
+    Args:
+        layers: Number of layers in each of the four stages.
+        growth: Number of channels that every layer adds.
+        stem: Number of channels of the first convolution.
+        drop: Share of the values that dropout sets to zero in training, from 0 to below 1.
+
     >>> densenet121(layers=(1, 1, 2, 1), growth=4, stem=8)(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """

@@ -1,4 +1,4 @@
-"""Images as they are: what a method is given that adapts a whole network."""
+"""Pixels without an encoder, for methods that adapt a whole network."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ class Flat(Encoder):
 
 
 def pixels_title(side: int) -> str:
-    """Name the vectors of images that are taken as they are, the same in every run."""
+    """Name vectors of pixels, in the same way in every run."""
     return f"pixels, {side} x {side}"
 
 
 def flat(*, side: int = 32) -> Flat:
     """Build the encoder that only flattens images of `side` x `side` pixels.
+
+    Args:
+        side: Side of the images, in pixels.
 
     >>> import torch
     >>> flat(side=4)(torch.ones(2, 3, 4, 4)).shape

@@ -1,4 +1,4 @@
-"""Cached features as they are: what a head is trained on while the encoder stays frozen."""
+"""Cached features without changes, to train a head while the encoder stays frozen."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ class Identity(Encoder):
 
 def identity(*, in_dim: int) -> Identity:
     """Build the encoder that changes nothing.
+
+    Args:
+        in_dim: Length of the vectors.
 
     >>> import torch
     >>> identity(in_dim=3)(torch.ones(2, 3)).shape

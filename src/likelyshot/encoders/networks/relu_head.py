@@ -32,7 +32,12 @@ class ReLUHead(Encoder):
 
 
 def relu_head(*, in_dim: int, dim: int = 512, rectify: bool = False) -> ReLUHead:
-    """Build a ReLU head; with `rectify`, signed vectors x enter as [relu(x), relu(-x)].
+    """Build a ReLU head.
+
+    Args:
+        in_dim: Length of the vectors that come in.
+        dim: Length of the features.
+        rectify: Whether to split signed vectors x into [relu(x), relu(-x)] first.
 
     >>> relu_head(in_dim=1280, dim=64)(torch.rand(2, 1280)).shape
     torch.Size([2, 64])

@@ -65,7 +65,14 @@ def resnet12(
     dropblock_size: int = 5,
     grid: int = 1,
 ) -> ResNet12:
-    """Build ResNet12 as FEAT (Ye et al., CVPR 2020) has it, but with ReLU at its end and `grid` x `grid` cells.
+    """Build ResNet12 as in FEAT (Ye et al., CVPR 2020), but with ReLU at its end and `grid` x `grid` cells.
+
+    Args:
+        widths: Number of channels after each of the four blocks.
+        drop: Share that is dropped in training, from 0 to below 1: of single values in the first two blocks, of
+            squares in the others.
+        dropblock_size: Side of these squares.
+        grid: Cells along a side of the last map: each is averaged on its own, and 1 averages over the whole map.
 
     >>> import torch
     >>> resnet12(widths=(4, 8, 8, 16))(torch.rand(2, 3, 84, 84)).shape

@@ -48,9 +48,13 @@ class ResNet18(Encoder):
 
 
 def resnet18(*, widths: tuple[int, ...] = (64, 128, 256, 512), grid: int = 1) -> ResNet18:
-    """Build ResNet18 (He et al., CVPR 2016) as SimpleShot and FEAT have it: no stride and no pooling in its stem.
+    """Build ResNet18 (He et al., CVPR 2016) as in SimpleShot and FEAT: no stride and no pooling in its stem.
 
     It gives the mean over `grid` x `grid` cells of its last map.
+
+    Args:
+        widths: Number of channels in each of the four stages.
+        grid: Cells along a side of the last map: each is averaged on its own, and 1 averages over the whole map.
 
     >>> import torch
     >>> resnet18(widths=(4, 8, 8, 16))(torch.rand(2, 3, 32, 32)).shape

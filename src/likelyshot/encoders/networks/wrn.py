@@ -56,6 +56,11 @@ class WideResNet(Encoder):
 def wrn(*, depth: int = 28, widen: int = 10, drop: float = 0.0) -> WideResNet:
     """Build a wide residual network (Zagoruyko and Komodakis, BMVC 2016), WRN-28-10 by default as in SimpleShot.
 
+    Args:
+        depth: Number of layers, 6n + 4 for n blocks in each of the three stages.
+        widen: Factor of the number of channels, which is 16, 32 and 64 in the stages otherwise.
+        drop: Share of the values that dropout sets to zero in training, from 0 to below 1.
+
     >>> import torch
     >>> wrn(depth=10, widen=1)(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 64])

@@ -326,7 +326,9 @@ def open_checkpoint(path: str | Path, device: str = "cpu", name: str | None = No
     encoder, checkpoint = load_encoder(path)
     how = trained_preparation(checkpoint, str(path))
     if how is None:
-        raise InputError(f"{path} is a head over features, not an encoder of images: use likelyshot extract with it")
+        raise InputError(
+            f"{path} takes features, not images: use it with likelyshot extract FEATURES --checkpoint {path}"
+        )
     check_input(encoder.name, how.size)
     encoder = encoder.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload,unused-ignore]
 

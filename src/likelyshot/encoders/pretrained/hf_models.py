@@ -44,7 +44,7 @@ def open_clip(model: str, device: str = "cpu") -> FunctionEmbedder:
 
 
 def load(family: str, model: str, read: Callable[[], T]) -> T:
-    """Load a part of a model, or say that it cannot be had."""
+    """Load a part of a model, or raise InputError if that fails."""
     try:
         with _without_bars():
             return read()
