@@ -461,7 +461,7 @@ def _check_features(sets: Sequence[Features], tasks: Tasks, normalised: bool) ->
             if len(zero):
                 row = int(zero[0])
                 raise InputError(
-                    f"feature vector {row} (class {features.classes[int(features.labels[row])]}) is all zeros, "
+                    f"feature vector {row + 1} (class {features.classes[int(features.labels[row])]}) is all zeros, "
                     f"{len(zero)} of {len(features)} are: it has no direction to normalise, so drop such rows or "
                     "evaluate with normalise=False (--no-normalise)"
                 )
