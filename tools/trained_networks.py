@@ -37,8 +37,10 @@ METHODS = ("mll", "euclidean", "cosine", "ridge", "svm", "feat", "anil", "ctm", 
 #: The head of MAML is a Conv4.
 NETWORKS = {"conv4": (*METHODS, "maml"), "resnet12": METHODS}
 #: What a method needs besides its recipe.
-CHANGES = {"maml": ["finetune.head.batch_norm=false", "finetune.head_lr=1e-4"]}
-PARAMS: dict[str, dict[str, Any]] = {"deepemd": {"grid": 2}}
+CHANGES = {
+    "maml": ["finetune.head.batch_norm=false", "finetune.head.classifier_rate=0.2", "finetune.head_lr=1e-4"],
+}
+PARAMS: dict[str, dict[str, Any]] = {"deepemd": {"grid": 2}, "maml": {"normalise": False}}
 SLOW = ("deepemd", "maml")
 LAMBDAS = (5.0, 10.0, 20.0, 40.0, 80.0)
 #: Rows that adapt the first stage to every task: their titles, and parameters of entropy_min_network.

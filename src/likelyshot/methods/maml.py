@@ -37,8 +37,7 @@ def maml(
     BatchNorm, ReLU and the maximum over 2 x 2; then come the mean over the map and a linear classifier. Without one,
     layers are linear. BatchNorm uses the mean and variance of the support for queries too, so every query is scored on
     its own; a head without `batch_norm` has scales and shifts only. Classes may come in any order: the classifier
-    starts at zero, as in `anil`. The rates of network and classifier are learned. Vectors are scaled by sqrt(d), so
-    that their numbers are of order 1.
+    starts at zero, as in `anil`. The rates of network and classifier are learned.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
 
     Args:
@@ -47,7 +46,8 @@ def maml(
         order: Of the gradients of training; 1 takes those of the steps as constants.
         transductive: BatchNorm of queries by their own mean and variance, as in the original: scores then depend on
             the other queries.
-        normalise: Scale every vector to unit length first.
+        normalise: Scale every vector to the length sqrt(d) first, so that its numbers are of order 1. A network that
+            was trained on images as they are needs False.
 
     >>> from likelyshot.heads import build
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
@@ -64,7 +64,7 @@ def maml(
     rates = weights.pop("log_rate").clamp(-20, 5).exp()  # of the network, of the classifier
     width = weights["layer1"].shape[0]
     weights |= {"classifier": support.new_zeros(n_ways, width), "classifier_bias": support.new_zeros(n_ways)}
-    x, query_rows = (z * z.shape[-1] ** 0.5 for z in (support, query))
+    x, query_rows = (z * (z.shape[-1] ** 0.5 if normalise else 1.0) for z in (support, query))
     targets = one_hot(labels, n_ways, x.dtype)
     leading = np.broadcast_shapes(x.shape[:-2], query_rows.shape[:-2], targets.shape[:-2])
     x, targets, query_rows = (
