@@ -125,9 +125,11 @@ def logits(w: Mapping[str, Tensor], x: Tensor, known: int) -> Tensor:
     return encode(w, x, known) @ w["classifier"].mT + w["classifier_bias"].unsqueeze(-2)
 
 
-def encode(w: Mapping[str, Tensor], x: Tensor, known: int) -> Tensor:
+def encode(w: Mapping[str, Tensor], x: Tensor, known: int, seen: list[tuple[Tensor, Tensor]] | None = None) -> Tensor:
     """Give what the network hands to its classifier; `known` as in `logits`.
 
+    Where there is a "mean1" and so on among the weights, BatchNorm takes these means and variances instead. To `seen`
+    it adds the mean and the unbiased variance of every layer.
     Shapes: x (n, d), or for linear layers (..., n, d) with weights of each task -> (..., n, width).
     """
     image, normed, number = w["layer1"].ndim == 4, "norm1" in w, 1
@@ -136,15 +138,34 @@ def encode(w: Mapping[str, Tensor], x: Tensor, known: int) -> Tensor:
         channels = w["layer1"].shape[1]
         side = round((x.shape[-1] / channels) ** 0.5)
         x = x.view(-1, channels, side, side).contiguous(memory_format=torch.channels_last)
+
+    def placed(z: Tensor) -> Tensor:
+        return z.view(-1, 1, 1) if image else z.unsqueeze(-2)
+
     while (layer := w.get(f"layer{number}")) is not None:
         x = conv2d(x, layer, padding=1) if image else x @ layer.mT
-        if normed:
-            some, over = (x[:known], (0, 2, 3)) if image else (x[..., :known, :], (-2,))
-            variance, mean = torch.var_mean(some, over, correction=0, keepdim=True)
-            x = (x - mean) * (variance + EPSILON).rsqrt()
         scale, shift = (w[f"{part}{number}"] for part in names)
-        scale, shift = (z.view(-1, 1, 1) if image else z.unsqueeze(-2) for z in (scale, shift))
-        x = relu(x * scale + shift)
+        scaled = False
+        if f"mean{number}" in w:
+            scale, shift = _folded(scale, shift, w[f"mean{number}"], w[f"variance{number}"])
+        elif normed:
+            some, over = (x[:known], (0, 2, 3)) if image else (x[..., :known, :], (-2,))
+            if image and known == len(x) > 0:  # in one piece, several times as fast
+                x, mean, root = torch.native_batch_norm(x, scale, shift, None, None, True, 0.0, EPSILON)
+                variance, scaled = root.square().reciprocal() - EPSILON, True
+            else:
+                variance, mean = torch.var_mean(some, over, correction=0)
+                scale, shift = _folded(scale, shift, mean, variance)
+            if seen is not None:
+                count = some.numel() // max(mean.numel(), 1)
+                seen.append((mean, variance * (count / max(count - 1, 1))))
+        x = relu(x if scaled else x * placed(scale) + placed(shift))
         x = max_pool2d(x, 2) if image else x
         number += 1
     return x.mean((2, 3)) if image else x
+
+
+def _folded(scale: Tensor, shift: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Put the mean and the variance of BatchNorm into its scale and shift."""
+    scale = scale * (variance + EPSILON).rsqrt()
+    return scale, shift - mean * scale
