@@ -38,7 +38,7 @@ METHODS = ("mll", "euclidean", "cosine", "ridge", "svm", "feat", "anil", "ctm", 
 NETWORKS = {"conv4": (*METHODS, "maml"), "resnet12": METHODS}
 #: What a method needs besides its recipe.
 CHANGES = {
-    "maml": ["finetune.head.batch_norm=false", "finetune.head.classifier_rate=0.2", "finetune.head_lr=1e-4"],
+    "maml": ["finetune.head.batch_norm=false", "finetune.head.classifier_rate=0.1", "finetune.head_lr=1e-4"],
 }
 PARAMS: dict[str, dict[str, Any]] = {"deepemd": {"grid": 2}, "maml": {"normalise": False}}
 SLOW = ("deepemd", "maml")
