@@ -18,13 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-from tools.cells import scored
+from tools.cells import each_seed, percent, scored, shared_out
 
 from likelyshot import Balanced, Dirichlet, Features, InputError, load_head, sample_tasks
-from likelyshot.data.results import mean_ci95
-from likelyshot.data.tasks import Tasks
 from likelyshot.heads.starts import TRAINED
 from likelyshot.methods.binding import bind, titles
 from likelyshot.training.recipes import load_recipe
@@ -127,23 +123,6 @@ def print_validation(folder: Path, rows: Sequence[Row], rates: Sequence[float], 
         print(f"| {row.title} | " + " | ".join(cells) + " |")
 
 
-def shared_out(
-    row: Row, test: Features, places: Sequence[Path], cells: Sequence[Path], tasks: Tasks
-) -> NDArray[np.float64]:
-    """Give the accuracy of every task, each by one of the seeds in turn."""
-    accuracy = np.empty(len(tasks))
-    for number, (place, cell) in enumerate(zip(places, cells, strict=True)):
-        method = bind(row.name, {}, {"head": load_head(place / "best.safetensors")})
-        accuracy[number :: len(places)] = scored(method, test, cell, tasks[number :: len(places)]).accuracy
-    return accuracy
-
-
-def percent(values: NDArray[np.float64], sign: str = "") -> str:
-    """Write the mean and its 95 % interval, in %."""
-    mean, ci95 = mean_ci95(values)
-    return f"{100 * mean:{sign}.2f} ± {100 * ci95:.2f}"
-
-
 def tables(
     features: Path, folder: Path, n_tasks: int, rows: Sequence[Row], rates: Sequence[float], seeds: Sequence[int]
 ) -> None:
@@ -153,7 +132,7 @@ def tables(
     """
     test = Features.load(features, split="test")
     cells = folder / "cells"
-    plans = {"balanced": Balanced(15), "Dirichlet(2)": Dirichlet(75, ALPHA)}
+    plans: dict[str, Balanced | Dirichlet] = {"balanced": Balanced(15), "Dirichlet(2)": Dirichlet(75, ALPHA)}
     titled = {name: titles()[name] for name in PLAIN} | {row.key: row.title for row in rows}
     for shots in SHOTS:
         print(f"\n{shots}-shot, {n_tasks:,} tasks, {len(seeds)} seeds\n")
@@ -172,18 +151,20 @@ def tables(
                 done = {seed: place for seed, place in done.items() if (place / "summary.json").exists()}
                 files = [cells / f"{row.key}_{tail}_seed{seed}of{len(done)}.json" for seed in done]
                 count = n_tasks // SLOW.get(row.name, 1)
-                known[row.key] = shared_out(row, test, list(done.values()), files, tasks[:count])
+                methods = [
+                    bind(row.name, {}, {"head": load_head(place / "best.safetensors")}) for place in done.values()
+                ]
+                known[row.key] = shared_out(methods, [test] * len(done), files, tasks[:count])
                 print(f"{row.key} {tail}: {percent(known[row.key])}", file=sys.stderr, flush=True)
             for key, accuracy in known.items():
                 gains = accuracy - known["euclidean"][: len(accuracy)]
-                each = [gains[number :: len(seeds)].mean() for number in range(len(seeds))]
                 lines[key] += [
                     percent(accuracy) + ("" if len(accuracy) == n_tasks else f" ({len(accuracy):,} tasks)"),
                     "" if key == "mll" else percent(accuracy - known["mll"][: len(accuracy)], "+"),
                     "" if key == "euclidean" else percent(gains, "+"),
                 ]
                 if len(seeds) > 1:
-                    lines[key].append("" if key in PLAIN else " ".join(f"{100 * one:+.1f}" for one in each))
+                    lines[key].append("" if key in PLAIN else each_seed(gains, len(seeds)))
         spread = " seeds |" if len(seeds) > 1 else ""
         print("| 5 ways, test classes |", *(f"{title} | minus MLL | minus Euclidean |{spread}" for title in plans))
         print("|---" * (1 + (3 + bool(spread)) * len(plans)) + "|")

@@ -7,15 +7,16 @@ import json
 import pytest
 import torch
 
-from likelyshot import FewShotClassifier, InputError, heads, load_head
+from likelyshot import Balanced, FewShotClassifier, InputError, heads, load_head, sample_tasks
 from likelyshot.data.features import Base, Features, FeaturesFile
 from likelyshot.data.files import write_tensors
 from likelyshot.encoders import networks
 from likelyshot.encoders.checkpoints import Checkpoint, encoder_checkpoint, save_checkpoint
 from likelyshot.encoders.extract import save_splits
+from likelyshot.evaluation.evaluate import judge
 from likelyshot.heads.starts import STARTS
 from likelyshot.methods import METHODS
-from likelyshot.methods.binding import needs
+from likelyshot.methods.binding import bind, needs
 from likelyshot.methods.maml import encode, logits
 
 
@@ -152,6 +153,23 @@ def test_a_conv4_is_the_head_of_entropy_min_network(tmp_path):
     nearest = METHODS["euclidean"](vectors[:3], labels, vectors[3:], n_ways=3)
     torch.testing.assert_close(scores, 7.5 * nearest, rtol=1e-4, atol=1e-4)
     assert not any(weight.requires_grad for weight in head.parameters())
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_evaluate_gives_a_network_the_images_that_the_method_gives_it(normalise, tmp_path):
+    """It normalises once for all tasks where it may; unit vectors would be darker images."""
+    _, _, file = conv4_file(tmp_path)
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(36) % 3
+    vectors = torch.rand(36, 768, generator=generator) + torch.rand(3, 768, generator=generator)[labels]
+    tasks = sample_tasks(labels, n_tasks=4, ways=3, shots=2, query=Balanced(5), seed=0)
+    method = bind("entropy_min_network", {"steps": 0, "normalise": normalise}, {"head": load_head(file)})
+    sure = []
+    for task in range(4):
+        support, query = (vectors[getattr(tasks, part)[task].long()] for part in ("support", "query"))
+        sure.append(method(support, tasks.support_labels.long(), query, n_ways=3).softmax(-1).amax(-1))
+    found = judge(method, [Features.from_arrays(vectors, labels)], tasks, None)
+    torch.testing.assert_close(found.top, torch.stack(sure), rtol=1e-4, atol=1e-5)
 
 
 def test_a_conv4_with_several_widths_or_of_another_method_is_refused(tmp_path):

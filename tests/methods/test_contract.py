@@ -180,6 +180,18 @@ def test_the_scale_of_features_does_not_matter_where_they_are_normalised(name):
         torch.testing.assert_close(scaled, scores, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.parametrize("name", [name for name in METHODS if "normalise" in parameters_of(METHODS[name])])
+def test_unit_vectors_are_normalised_already_unless_the_facts_say_otherwise(name):
+    """`evaluate` normalises every vector once, and then calls methods without."""
+    support, labels, query = draw(16)
+    scores = method(name)(support, labels, query)
+    again = method(name)(l2_normalise(support), labels, l2_normalise(query), normalise=False)
+    if facts_of(METHODS[name]).rescales:
+        assert not torch.allclose(again, scores, rtol=1e-3)
+    else:
+        torch.testing.assert_close(again, scores, rtol=1e-7, atol=1e-7)
+
+
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"combined"}))
 def test_signed_features_are_refused_by_methods_that_have_no_answer(name):
     support, labels, query = draw(12)
@@ -234,6 +246,7 @@ def test_a_value_that_has_no_meaning_is_refused_for_every_parameter(name):
         numbers = isinstance(default, int | float) and not isinstance(default, bool)
         assert numbers or key in (
             "alpha",
+            "batch_statistics",
             "lambda_max",
             "normalise",
             "marginals",

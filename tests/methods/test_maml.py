@@ -8,6 +8,7 @@ from torch.nn import functional
 from likelyshot.errors import InputError
 from likelyshot.functional.scores import l2_normalise
 from likelyshot.heads import build
+from likelyshot.methods import METHODS
 from likelyshot.methods.anil import anil
 from likelyshot.methods.maml import descend, logits, maml
 from made_tasks import RAGGED, ragged
@@ -135,6 +136,16 @@ def test_batch_statistics_leak_queries_only_where_asked():
             maml(support, labels, z, n_ways=2, head=head, transductive=transductive) for z in (query[:2], query)
         )
         assert torch.allclose(one, all_[:2], rtol=1e-9, atol=1e-9) == (not transductive)
+
+
+@pytest.mark.parametrize("name", ["maml", "entropy_min_network"])
+def test_without_normalising_vectors_stay_as_they_are_and_with_it_their_numbers_are_of_order_one(name):
+    support, labels, query = ragged(6, (2, 3), (3, 2), dim=32)
+    head = build(name, IMAGE, dim=32).double().requires_grad_(False)
+    scaled = [l2_normalise(z) * 32**0.5 for z in (support, query)]
+    scores = METHODS[name](support, labels, query, n_ways=2, head=head)
+    as_they_are = METHODS[name](scaled[0], labels, scaled[1], n_ways=2, head=head, normalise=False)
+    torch.testing.assert_close(as_they_are, scores, rtol=1e-9, atol=1e-9)
 
 
 def test_images_that_do_not_fit_are_refused():

@@ -39,6 +39,8 @@ TRAINED = {"anil", "ctm", "feat", "leo", "maml", "matching_fce", "meta_lstm", "s
 SOLVED = {"deepemd", "ridge", "svm"}
 #: Those with a recipe for a Conv4 on CIFAR-FS.
 CONV4 = {"anil", "ctm", "deepemd", "feat", "maml", "ridge", "svm"}
+#: Those with one for the slim ResNet12.
+RESNET12 = CONV4 - {"maml"}
 #: Those with the published settings for miniImageNet and tieredImageNet. Siamese networks were published for Omniglot.
 PUBLISHED = (TRAINED | SOLVED) - {"siamese"}
 BASE = 'data.path = "x"\nencoder.name = "conv4"\npretrain.epochs = 3\n'
@@ -86,6 +88,7 @@ def test_every_part_is_used_by_a_combination():
     own = {f"{name}_{metric}" for name, *more in COMBINATIONS if not more for metric in ("cosine", "euclidean", "mll")}
     own |= {f"{data}_{name}" for data in ("mini_imagenet", "tiered_imagenet") for name in PUBLISHED} | {"metaoptnet"}
     own |= {f"cub_frozen_{name}" for name in TRAINED} | {f"cifar_fs_conv4_{name}" for name in CONV4}
+    own |= {f"cifar_fs_resnet12_{name}" for name in RESNET12}
     assert {path.stem for path in PARTS.glob("*.toml")} == (
         used | extended | own | TRAINED | SOLVED | {"cub_frozen"}
     ) - {
@@ -111,6 +114,23 @@ def test_the_published_settings_of_the_trained_methods_fit_together(name):
             assert size > 0
     episodes = recipe.finetune.epochs * recipe.finetune.episodes
     assert episodes == {"ridge": 480_000, "svm": 480_000, "maml": 240_000, "tpn": 100_000}.get(name, episodes)
+
+
+@pytest.mark.parametrize("name", sorted(RESNET12))
+def test_the_networks_of_cifar_fs_differ_in_the_encoder_and_in_the_size_of_heads_only(name):
+    small, large = (load_recipe(f"cifar_fs_{network}_{name}").to_dict() for network in ("conv4", "resnet12"))
+    grid = large["encoder"]["params"].get("grid", 1)
+    assert grid == (2 if name in ("ctm", "deepemd") else 1)
+    with torch.device("meta"):
+        assert networks.build("resnet12", large["encoder"]["params"]).dim == 256 * grid**2
+    if "head" in needs(name):
+        assert heads.build(name, large["finetune"]["head"], dim=256 * grid**2).trained == {}
+    for recipe in (small, large):
+        for table, key in (("encoder", "name"), ("encoder", "params"), ("pretrain", "epochs"), ("run", "output")):
+            recipe[table].pop(key)
+        recipe["finetune"].pop("epochs")
+        recipe["finetune"]["head"] = recipe["finetune"]["head"].get("grid")
+    assert small == large
 
 
 def test_metrics_of_one_network_differ_in_the_metric_only():

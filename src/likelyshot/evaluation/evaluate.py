@@ -402,7 +402,7 @@ def _hoist(method: Method, sets: Sequence[Features]) -> tuple[Method, Scaling | 
     """
     params = parameters_of(method) if is_ours(method) else {}
     origin = params.get("base_mean")
-    if params.get("normalise") is True:
+    if params.get("normalise") is True and not facts_of(method).rescales:
         run, origin = functools.partial(method, normalise=False), None
     elif isinstance(origin, Tensor) and origin.shape == (sets[0].dim,):
         run = functools.partial(method, base_mean=None)

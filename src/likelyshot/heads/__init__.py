@@ -131,10 +131,12 @@ def start_from(head: Head, checkpoint: Checkpoint) -> None:
     for number, place in enumerate((0, 4, 8, 12), 1):
         scale, shift = tensors[f"layers.{place + 1}.weight"], tensors[f"layers.{place + 1}.bias"]
         weights[f"layer{number}"] = tensors[f"layers.{place}.weight"]
+        mean, variance = (tensors[f"layers.{place + 1}.running_{part}"] for part in ("mean", "var"))
         if "norm1" in head._parameters:
             weights |= {f"norm{number}": scale, f"norm_bias{number}": shift}
+            if "mean1" in head._parameters:
+                weights |= {f"mean{number}": mean, f"variance{number}": variance}
             continue
-        mean, variance = (tensors[f"layers.{place + 1}.running_{part}"] for part in ("mean", "var"))
         scale = scale * (variance + EPSILON).rsqrt()
         weights |= {f"scale{number}": scale, f"shift{number}": shift - mean * scale}
     restore_module(head, weights, checkpoint.where)

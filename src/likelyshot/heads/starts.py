@@ -221,16 +221,21 @@ def maml(
     return weights
 
 
-def entropy_min_network(dim: int, *, width: int = 64, layers: int = 1, side: int = 1) -> dict[str, Tensor]:
-    """Entropy-min: the network of MAML without BatchNorm.
+def entropy_min_network(
+    dim: int, *, width: int = 64, layers: int = 1, side: int = 1, batch_norm: bool = True
+) -> dict[str, Tensor]:
+    """Entropy-min: the network of MAML, with the means and variances of BatchNorm.
 
     Args:
         dim: Length of the vectors.
         width: As in `maml`.
         layers: As in `maml`.
         side: As in `maml`.
+        batch_norm: As in `maml`.
     """
-    weights = maml(dim, width=width, layers=layers, side=side, batch_norm=False)
+    weights = maml(dim, width=width, layers=layers, side=side, batch_norm=batch_norm)
+    for number in range(1, layers + 1 if batch_norm else 1):
+        weights |= {f"mean{number}": torch.zeros(width), f"variance{number}": torch.ones(width)}
     return {key: value for key, value in weights.items() if key != "log_rate"}
 
 

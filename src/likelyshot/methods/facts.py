@@ -40,6 +40,8 @@ class Facts:
         slow: Whether two cores solve fewer than 100 tasks per second: `reproduce --full` then takes fewer tasks.
         memory: Bytes that it allocates at its peak, as a multiple of those of the features, at least as many as
             `memory` in benchmarks/syncs.py measures. It sizes chunks on accelerators.
+        rescales: Whether it multiplies what it has normalised by a number: `normalise=False` on unit vectors is then
+            something else.
         double: Whether it computes in double precision, which some devices do not have.
         variants: Further rows of `reproduce --full`, by name.
     """
@@ -56,6 +58,7 @@ class Facts:
     quick: bool = False
     slow: bool = False
     memory: float = 5.0
+    rescales: bool = False
     double: bool = False
     variants: Mapping[str, Variant] = field(default_factory=dict)
 

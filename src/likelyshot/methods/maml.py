@@ -37,8 +37,7 @@ def maml(
     BatchNorm, ReLU and the maximum over 2 x 2; then come the mean over the map and a linear classifier. Without one,
     layers are linear. BatchNorm uses the mean and variance of the support for queries too, so every query is scored on
     its own; a head without `batch_norm` has scales and shifts only. Classes may come in any order: the classifier
-    starts at zero, as in `anil`. The rates of network and classifier are learned. Vectors are scaled by sqrt(d), so
-    that their numbers are of order 1.
+    starts at zero, as in `anil`. The rates of network and classifier are learned.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d) -> (..., q, k).
 
     Args:
@@ -47,7 +46,8 @@ def maml(
         order: Of the gradients of training; 1 takes those of the steps as constants.
         transductive: BatchNorm of queries by their own mean and variance, as in the original: scores then depend on
             the other queries.
-        normalise: Scale every vector to unit length first.
+        normalise: Scale every vector to the length sqrt(d) first, so that its numbers are of order 1. A network that
+            was trained on images as they are needs False.
 
     >>> from likelyshot.heads import build
     >>> support, query = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
@@ -64,7 +64,7 @@ def maml(
     rates = weights.pop("log_rate").clamp(-20, 5).exp()  # of the network, of the classifier
     width = weights["layer1"].shape[0]
     weights |= {"classifier": support.new_zeros(n_ways, width), "classifier_bias": support.new_zeros(n_ways)}
-    x, query_rows = (z * z.shape[-1] ** 0.5 for z in (support, query))
+    x, query_rows = (z * (z.shape[-1] ** 0.5 if normalise else 1.0) for z in (support, query))
     targets = one_hot(labels, n_ways, x.dtype)
     leading = np.broadcast_shapes(x.shape[:-2], query_rows.shape[:-2], targets.shape[:-2])
     x, targets, query_rows = (
@@ -125,9 +125,11 @@ def logits(w: Mapping[str, Tensor], x: Tensor, known: int) -> Tensor:
     return encode(w, x, known) @ w["classifier"].mT + w["classifier_bias"].unsqueeze(-2)
 
 
-def encode(w: Mapping[str, Tensor], x: Tensor, known: int) -> Tensor:
+def encode(w: Mapping[str, Tensor], x: Tensor, known: int, seen: list[tuple[Tensor, Tensor]] | None = None) -> Tensor:
     """Give what the network hands to its classifier; `known` as in `logits`.
 
+    Where there is a "mean1" and so on among the weights, BatchNorm takes these means and variances instead. To `seen`
+    it adds the mean and the unbiased variance of every layer.
     Shapes: x (n, d), or for linear layers (..., n, d) with weights of each task -> (..., n, width).
     """
     image, normed, number = w["layer1"].ndim == 4, "norm1" in w, 1
@@ -136,15 +138,34 @@ def encode(w: Mapping[str, Tensor], x: Tensor, known: int) -> Tensor:
         channels = w["layer1"].shape[1]
         side = round((x.shape[-1] / channels) ** 0.5)
         x = x.view(-1, channels, side, side).contiguous(memory_format=torch.channels_last)
+
+    def placed(z: Tensor) -> Tensor:
+        return z.view(-1, 1, 1) if image else z.unsqueeze(-2)
+
     while (layer := w.get(f"layer{number}")) is not None:
         x = conv2d(x, layer, padding=1) if image else x @ layer.mT
-        if normed:
-            some, over = (x[:known], (0, 2, 3)) if image else (x[..., :known, :], (-2,))
-            variance, mean = torch.var_mean(some, over, correction=0, keepdim=True)
-            x = (x - mean) * (variance + EPSILON).rsqrt()
         scale, shift = (w[f"{part}{number}"] for part in names)
-        scale, shift = (z.view(-1, 1, 1) if image else z.unsqueeze(-2) for z in (scale, shift))
-        x = relu(x * scale + shift)
+        scaled = False
+        if f"mean{number}" in w:
+            scale, shift = _folded(scale, shift, w[f"mean{number}"], w[f"variance{number}"])
+        elif normed:
+            some, over = (x[:known], (0, 2, 3)) if image else (x[..., :known, :], (-2,))
+            if image and known == len(x) > 0:  # in one piece, several times as fast
+                x, mean, root = torch.native_batch_norm(x, scale, shift, None, None, True, 0.0, EPSILON)
+                variance, scaled = root.square().reciprocal() - EPSILON, True
+            else:
+                variance, mean = torch.var_mean(some, over, correction=0)
+                scale, shift = _folded(scale, shift, mean, variance)
+            if seen is not None:
+                count = some.numel() // max(mean.numel(), 1)
+                seen.append((mean, variance * (count / max(count - 1, 1))))
+        x = relu(x if scaled else x * placed(scale) + placed(shift))
         x = max_pool2d(x, 2) if image else x
         number += 1
     return x.mean((2, 3)) if image else x
+
+
+def _folded(scale: Tensor, shift: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Put the mean and the variance of BatchNorm into its scale and shift."""
+    scale = scale * (variance + EPSILON).rsqrt()
+    return scale, shift - mean * scale
