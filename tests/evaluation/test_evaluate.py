@@ -91,7 +91,7 @@ def test_an_all_zero_vector_is_refused_when_it_would_be_normalised(features, tas
     vectors = features.vectors.clone()
     vectors[7] = 0
     broken = Features(vectors, features.labels, features.classes, {})
-    with pytest.raises(InputError, match=r"vector 7 \(class class 0\) is all zeros.*--no-normalise"):
+    with pytest.raises(InputError, match=r"vector 8 \(class class 0\) is all zeros.*--no-normalise"):
         evaluate(METHODS["cosine"], broken, tasks)
     evaluate(functools.partial(METHODS["euclidean"], normalise=False), broken, tasks)
 
