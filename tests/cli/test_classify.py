@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -86,7 +87,10 @@ def test_classify_images(run, place):
         )
         for line in lines
     )
-    assert any(line.startswith("Accuracy: expect 100 % of the answers to be right (95 % interval") for line in lines)
+    right = (
+        r"Accuracy: expect \d\d to 100 % of the answers to be right \(95 % interval; best estimate 100 %\), as of 8 "
+    )
+    assert any(re.match(right, line) for line in lines)
     assert "Copies: 24 images by class in sorted." in lines
     assert "Links: 24 images by class in linked." in lines
     assert "Gallery: gallery.html; open it in a browser." in lines
@@ -115,6 +119,36 @@ def test_the_summary_says_what_was_asked_for_and_what_helps(run, place, monkeypa
     code, out, err = run("predict", "model.safetensors", "pile")
     assert (code, len(out.splitlines())) == (0, 24)
     assert "Answers: 24 printed; " in err
+
+
+def test_with_one_example_per_class_a_second_one_is_what_helps(run, place):
+    for picture in (place / "labelled").rglob("[123].png"):
+        picture.unlink()
+    code, out, _ = run("classify", "-s", "labelled", "-q", "pile")
+    lines = dict(line.split(": ", 1) for line in out.splitlines() if ": " in line)
+    assert code == 0
+    assert lines["Accuracy"] == "cannot be estimated, since no class has two labelled examples."
+    second = "label a second example of every class: that helps most, and lets the accuracy be estimated."
+    assert lines["Better"] == second
+    assert "Later" not in lines
+    code, out, _ = run("classify", "-s", "labelled", "-q", "pile/red 1.png")
+    assert (code, "Classes: red 1." in out.splitlines()) == (0, True)  # classes without items are not listed
+
+
+def test_answers_that_are_used_as_labels_are_named(run, place):
+    unchecked = (
+        "Labels are answers of an earlier run: where nobody has checked them, the expected accuracy is too high."
+    )
+    code, out, _ = run("classify", "-s", "labelled", "-q", "pile", "--copy-to", "sorted")
+    assert (code, unchecked in out) == (0, False)
+    for source in ("predictions.csv", "sorted"):
+        code, out, _ = run("classify", "-s", source, "-q", "pile", "-o", "again.csv")
+        assert (code, unchecked in out.splitlines()) == (0, True)
+    (place / "corrections.csv").write_text("path,label,predicted\npile/red 1.png,red,blue\n")
+    code, out, _ = run("classify", "-s", "labelled", "corrections.csv", "-q", "pile")
+    assert (code, unchecked in out) == (0, False)
+    same = "Found 1 item of the pile also among the labelled examples, such as 'pile/red 1.png'."
+    assert same in out.splitlines()
 
 
 def test_the_demonstration(run, tmp_path, monkeypatch):

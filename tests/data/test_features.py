@@ -267,6 +267,7 @@ class TestSafetensors:
     def test_any_split_names(self, tmp_path):
         path = self.several(tmp_path / "a.safetensors", ("fold.1", "fold.2"))
         assert "fold.1, fold.2" in refused("split", Features.load, path)
+        assert "--split fold.1 or, in Python, split='fold.1'" in refused("split", Features.load, path)
         assert Features.load(path, split="fold.2").classes == ("fold.2 0", "fold.2 1")
         assert Base.load(path) is None
         only = self.several(tmp_path / "b.safetensors", ("novel",))

@@ -91,6 +91,13 @@ def test_probabilities_are_said_in_words():
     }
 
 
+def test_an_answer_under_below_90_percent_never_reads_as_90_percent():
+    html = gallery_html(texts_of(5), make([0.2, 0.896, 0.8999, 0.9, 0.894])).replace("\xa0", " ")
+    told = re.findall(r'<span class="sure">([\d.]+ %)', sections(html)["unsure"])
+    assert told == ["80 %", "89 %", "89.6 %", "89.9 %"]
+    assert re.findall(r'<span class="sure">([\d.]+ %)', sections(html)["c0"]) == ["90 %", "89.9 %", "89.6 %", "89 %"]
+
+
 def test_long_names_break_after_underscores_and_stay_text():
     answers = Answers(["row 0"], ["Painted_Bunting<b>_"], np.ones((1, 1)), np.zeros(1, bool), np.zeros(1))
     html = gallery_html(texts_of(1), answers)

@@ -168,6 +168,32 @@ def test_a_recipe_extends_others_and_changes_go_on_top(tmp_path):
     assert recipe.run.output == "runs/c"
 
 
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        ("run.precision=32", "32"),
+        ("run.precision='32'", "32"),
+        ("run.output=2026-11-18", "2026-11-18"),
+        ("data.path= 1_000", "1_000"),
+        ("data.cache=1e3", "1e3"),
+        ("validate.method=true", "true"),
+    ],
+)
+def test_a_change_of_text_may_look_like_a_number(tmp_path, change, value):
+    path = tmp_path / "r.toml"
+    path.write_text(BASE)
+    recipe = load_recipe(path, [change])
+    table, key = change.partition("=")[0].split(".")
+    assert getattr(getattr(recipe, table), key) == value
+
+
+def test_a_file_may_give_a_whole_number_for_text():
+    assert recipe_from(with_value(GOOD, "run.precision", 32)).run.precision == "32"
+    assert recipe_from(with_value(GOOD, "encoder.params", {"drop": 1})).encoder.params == {"drop": 1}
+    with pytest.raises(InputError, match=r"run.precision in the recipe has the unknown value '16'"):
+        recipe_from(with_value(GOOD, "run.precision", 16))
+
+
 def test_a_recipe_survives_json():
     recipe = recipe_from(with_value(GOOD, "pretrain.milestones", [1, 2]))
     assert recipe_from(recipe.to_dict()) == recipe

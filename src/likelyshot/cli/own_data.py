@@ -273,7 +273,8 @@ def _rejected(tally: Tally) -> str:
 
 def _class_counts(tally: Tally) -> str:
     """List the largest classes with their numbers of items, without those rejected."""
-    order = sorted(tally.accepted.items(), key=lambda pair: -pair[1])
+    filled = [pair for pair in tally.accepted.items() if pair[1]] or list(tally.accepted.items())
+    order = sorted(filled, key=lambda pair: -pair[1])
     classes = ", ".join(f"{name} {count:,}" for name, count in order[:MOST_CLASSES])
     rest = order[MOST_CLASSES:]
     others = f", {len(rest):,} other classes {sum(count for _, count in rest):,}" if rest else ""
@@ -299,8 +300,9 @@ def _expected(expectation: Expectation) -> str:
     low, high = (f"{100 * bound:.0f}" for bound in expectation.interval)
     among = " among items of the pile" if expectation.with_pile else ""
     return (
-        f"expect {100 * expectation.accuracy:.0f} % of the answers to be right (95 % interval {low} to {high} %), as "
-        f"of {expectation.examples} labelled examples that {expectation.method} classified{among} without their labels"
+        f"expect {low} to {high} % of the answers to be right (95 % interval; best estimate "
+        f"{100 * expectation.accuracy:.0f} %), as of {expectation.examples} labelled examples that "
+        f"{expectation.method} classified{among} without their labels"
     )
 
 
@@ -317,7 +319,10 @@ def _next(result: Classification, extras: dict[str, str], support: Sequence[Path
         done = {"Next": f"look through the answers with {again}"}
     if not support:
         return done
-    if result.expectation.examples and result.expectation.accuracy < ENOUGH:
+    if not result.expectation.examples:
+        second = "label a second example of every class: that helps most, and lets the accuracy be estimated."
+        return {**done, "Better": second}
+    if result.expectation.accuracy < ENOUGH:
         return {**done, "Better": f"label more examples of the classes that are confused, in {places[0]}."}
     fit = ["likelyshot", "fit", "--support", *places, *_fit_options(sys.argv), "-o", "model.safetensors"]
     return {**done, "Later": f"classify more without the labelled examples: {shlex.join(fit)}"}

@@ -335,7 +335,8 @@ def choose_split(split: str | None, parts: Mapping[str, object]) -> str:
     if "" in parts:
         return ""
     if len(names) > 1 and "test" not in names:
-        raise InputError(f"expected a split called test, but got {', '.join(names)}: choose with split=")
+        got = f"expected a split called test, but got {', '.join(names)}"
+        raise InputError(f"{got}: name one of them, by --split {names[0]} or, in Python, split={names[0]!r}")
     return names[0] if len(names) == 1 else "test"
 
 

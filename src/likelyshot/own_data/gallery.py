@@ -299,7 +299,7 @@ def _certainty(kind: str, answers: Answers, row: int) -> str:
         return f"most like {answers.classes[best]}"
     name = "this class" if kind == "class" else answers.classes[best]
     other = rest and values[rest[0]] >= LEAST and f"; next: {answers.classes[rest[0]]} {_percent(values[rest[0]], 0)}"
-    share = _percent(values[best], 0) if values[best] < 1 - LEAST else f"over {_percent(0.99, 0)}"
+    share = _probability(float(values[best])) if values[best] < 1 - LEAST else f"over {_percent(0.99, 0)}"
     return f"{share} {name}{other or ''}"
 
 
@@ -335,6 +335,17 @@ def thumbnail(path: Path, name: str, side: int) -> Picture:
 
 def _percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
+def _probability(value: float) -> str:
+    """Write a probability in percent; one that counts as doubtful never reads as one that does not.
+
+    >>> [_probability(value).replace("\N{NO-BREAK SPACE}", " ") for value in (0.894, 0.896, 0.89999, 0.9)]
+    ['89 %', '89.6 %', '89.9 %', '90 %']
+    """
+    if value < DOUBTFUL <= round(value, 2):
+        return _percent(min(value, DOUBTFUL - 0.001))
+    return _percent(value, 0)
 
 
 def _count(number: int, one: str, more: str = "") -> str:

@@ -58,6 +58,8 @@ DEFAULT_ENCODERS = {"image": "efficientnet_lite0", "text": "sentence:gt-all-mini
 
 RECTIFIED = "Some vectors have negative entries: all are split, without loss, into [relu(x), relu(-x)]."
 
+UNCHECKED = "Labels are answers of an earlier run: where nobody has checked them, the expected accuracy is too high."
+
 UNMEASURED = (
     "With one example per class the probabilities cannot be checked either. On other data they were off by 6 to 15 "
     "points: use them to order the answers."
@@ -210,6 +212,7 @@ def fit(
     expectation = expectation_from(model.held_out(model.inductive), model.labels, model.classes)
     words: list[str] = []
     _tell(words, say, [_examples(labels, model.encoder), *([RECTIFIED] if model.rectified else [])])
+    _tell(words, say, [UNCHECKED] if labelled.answered else [])
     _tell(words, say, [*expectation.summary(), *expectation.advice([item.name for item in rows.items])])
     return Fitted(model, labelled, rows, opened, expectation, words)
 
@@ -279,7 +282,9 @@ def predict(
         same = repeated(known.rows, rows)
     if same:
         count = f"{len(same):,} {'item' if len(same) == 1 else 'items'} of the pile"
-        also = f"{count} also among the labelled examples, such as {same[0][1]!r} (the same as {same[0][0]!r})"
+        example, other = same[0]
+        twin = "" if example == other else f" (the same as {example!r})"
+        also = f"{count} also among the labelled examples, such as {other!r}{twin}"
         _tell(words, say, [f"Found {also}."])
     labelled = None if known is None else known.rows
     return Classification(model, rows, judge, expectation, problems, words, same, pile.root, stage, labelled)

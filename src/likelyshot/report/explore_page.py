@@ -93,7 +93,8 @@ def explore_page(data: Exploration, *, command: str, pictures: Sequence[Path | N
 
 def _settings(about: Exploration) -> dict[str, str]:
     facts = {key: value for key, value in about.items() if key not in ("title", "normalised", "settings")}
-    return {key: _words(value) for key, value in {**facts, **about["settings"]}.items()}
+    written = {key.replace("_", " "): _words(value) for key, value in {**facts, **about["settings"]}.items()}
+    return {key: words for key, words in written.items() if words}
 
 
 def _map_section(data: Exploration, pictures: Sequence[Path | None] | None) -> Section:

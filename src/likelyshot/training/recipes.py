@@ -6,7 +6,7 @@ import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -182,7 +182,7 @@ def load_recipe(parts: str | Path | Sequence[str | Path], changes: Sequence[str]
 
 
 def recipe_from(table: Mapping[str, Any]) -> Recipe:
-    """Check a table against the types of `Recipe`.
+    """Check a table against the types of `Recipe`. A whole number is taken for text where text is expected.
 
     >>> table = {"data": {"path": "images"}, "encoder": {"name": "conv4"}, "pretrain": {"epochs": 3}}
     >>> recipe_from(table).pretrain.lr
@@ -191,7 +191,7 @@ def recipe_from(table: Mapping[str, Any]) -> Recipe:
     Traceback (most recent call last):
     likelyshot.errors.InputError: unknown key 'pretrain.epoch' in the recipe: did you mean 'epochs'? Known: ...
     """
-    recipe = convert(Recipe, table, "the recipe")
+    recipe = convert(Recipe, _with_text(table), "the recipe")
     if bool(recipe.data.path) == bool(recipe.data.features):
         got = "both" if recipe.data.path else "neither"
         raise InputError(f"expected either data.path or data.features in the recipe, got {got}: give one of them")
@@ -211,6 +211,30 @@ def recipe_from(table: Mapping[str, Any]) -> Recipe:
     if scale and recipe.augmentation.padding:
         raise InputError("augmentation.crop_scale and augmentation.padding are two kinds of crop: give one of them")
     return recipe
+
+
+def _takes_text(*name: str) -> bool:
+    """Tell whether a key of a recipe holds text.
+
+    >>> _takes_text("run", "precision"), _takes_text("data", "path"), _takes_text("run", "seed"), _takes_text("run")
+    (True, True, False, False)
+    """
+    kind: Any = Recipe
+    for key in name:
+        kind = get_type_hints(kind).get(key) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
+    return kind is str or get_origin(kind) is Literal
+
+
+def _with_text(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Write whole numbers as text where text is expected, as in precision = 32."""
+    return {
+        name: {
+            key: str(value) if type(value) is int and _takes_text(name, key) else value for key, value in part.items()
+        }
+        if isinstance(part, dict)
+        else part
+        for name, part in table.items()
+    }
 
 
 def _path(part: str | Path, folder: Path) -> Path:
@@ -283,7 +307,11 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def _change(text: str) -> dict[str, Any]:
-    """Read one change as a table; its value is TOML, or else the text itself."""
+    """Read one change as a table; its value is TOML, or else the text itself.
+
+    >>> _change("run.seed=3"), _change("run.precision=32"), _change("run.output=2026-11-18")
+    ({'run': {'seed': 3}}, {'run': {'precision': '32'}}, {'run': {'output': '2026-11-18'}})
+    """
     name, equals, value = text.partition("=")
     *tables, key = name.strip().split(".")
     if not equals or not tables or not all((*tables, key)):
@@ -292,6 +320,8 @@ def _change(text: str) -> dict[str, Any]:
         change: dict[str, Any] = {key: tomllib.loads(f"value = {value}")["value"]}
     except tomllib.TOMLDecodeError:
         change = {key: value}
+    if not isinstance(change[key], (str, list, dict)) and _takes_text(*tables, key):
+        change = {key: value.strip()}  # a number, or a date, that stands for itself
     for part in reversed(tables):
         change = {part: change}
     return change

@@ -282,6 +282,9 @@ def test_a_map_without_classes_is_a_page(tmp_path):
     page = explore_page(explore_map(features), command="c")
     assert [section.title for section in page.sections] == ["Map of the images"]
     assert page.summary[0].startswith("30 images, 5 features each")
+    assert all(page.settings.values())  # nothing stands without a value
+    assert not any("_" in name for name in page.settings)
+    assert 'aria-label="Sections"' not in render_page(page)  # one section needs no list of them
 
 
 def test_pictures_of_a_map_have_a_limit(mapped, monkeypatch):

@@ -129,6 +129,25 @@ def test_corrections_become_a_table_of_labelled_examples(open_page, page, tmp_pa
     assert [item.label for item in read_labelled(tmp_path / "corrections.csv").items] == ["owl, barn", "dog"]
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_corrections_are_saved_from_the_menu_and_not_lost(open_page, page, complaints, width):
+    tab = open_page(page, width)
+    save = tab.locator("#save-from-menu")
+    assert save.is_hidden()
+    field = tab.locator("#c0 .card .right").nth(3)
+    field.fill("dog")
+    field.blur()
+    assert save.text_content() == "Save (1)"
+    assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    leaves = "window.dispatchEvent(new Event('beforeunload', {cancelable: true}))"
+    assert tab.evaluate(leaves) is False
+    with tab.expect_download() as download:
+        save.click()
+    assert download.value.suggested_filename == "corrections.csv"
+    assert tab.locator("#told-command").is_visible()
+    assert tab.evaluate(leaves) is True
+
+
 def test_corrected_texts_become_a_table_of_labelled_examples(open_page, tmp_path):
     texts = ["=a parcel, late", 'two\nlines "so"', "long " * 100, "x" * 30_000, "gone"]
     items = [Item(f"row {i + 1}", text=text) for i, text in enumerate(texts)]

@@ -79,8 +79,8 @@ def test_the_page_names_only_itself_and_hostile_names_are_text(page):
     assert not [name for name, _ in attributes if name.startswith("on") or name in ("src", "style")]
     assert all(value.startswith("#") for name, value in attributes if name == "href")
     assert not re.search(r"https?://|@import|url\(", html[: html.index('id="plotly"')])
-    # title twice, summary, link, heading, paragraph, panel, caption, row, command, setting and value
-    assert sum(text == NASTY for text in read.text) == 12
+    # title twice, summary, heading, paragraph, panel, caption, row, command, setting and value
+    assert sum(text == NASTY for text in read.text) == 11
     panels = [json.loads(value) for name, value in attributes if name == "data-panel"]
     assert [panel["title"] for panel in panels] == [NASTY, *[""] * 6]
     assert panels[1]["marks"][0]["labels"] == ["2020-01-01", NASTY]

@@ -90,7 +90,8 @@ def _joined(piles: Sequence[Pile], paths: Sequence[str | Path]) -> Pile:
     items = [item for pile in piles for item in pile.items]
     keys = [_same(item, kinds[0]) for item in items]
     last = {key: row for row, key in enumerate(keys)}
-    whole = Pile(items, np.concatenate(vectors) if vectors else None, problems, kinds[0])
+    answered = any(pile.answered for pile in piles)
+    whole = Pile(items, np.concatenate(vectors) if vectors else None, problems, kinds[0], answered=answered)
     return _only(whole, [row for row, key in enumerate(keys) if not key or last[key] == row])
 
 
@@ -250,7 +251,7 @@ def _read_labelled_folder(folder: Path) -> Pile:
         folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         empty = [name for name in sorted(folders) if str(folder / name) not in known and not name.startswith(".")]
         problems += [Problem(str(folder / name), "empty class folder") for name in empty]
-    return replace(pile, items=items, problems=problems)
+    return replace(pile, items=items, problems=problems, answered=rejected > 0)
 
 
 def _read_file(path: Path, columns: Columns, root: str | Path | None, labelled: bool, follow: bool = True) -> Pile:

@@ -43,6 +43,7 @@ class Pile:
     problems: list[Problem]
     kind: Literal["image", "text", "features"]
     root: Path | None = None  # the folder that was searched, if it was one
+    answered: bool = False  # whether labels are answers of an earlier run
 
 
 def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled: bool) -> Pile:
@@ -66,7 +67,8 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
             f"expected a column of labels ({usual}), but got {table.header}: name it with label_column (--label-column)"
         )
     labels = [None] * count if label_column is None else [cell or None for cell in label_column.texts()]
-    if answers is not None and label_column is answers:
+    answered = answers is not None and label_column is answers
+    if answered:
         rejected = table.find(["reject"])
         of_no_class = [False] * count if rejected is None else [cell.lower() == "true" for cell in rejected.texts()]
         labels = [None if no else label and as_written(label) for label, no in zip(labels, of_no_class, strict=True)]
@@ -82,7 +84,7 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
         items = [Item(*row) for row in zip(names, labels, files, words, strict=True)]
         return replace(vector_pile(vectors), items=items, problems=problems)
     if paths is not None and not columns.text and (answers is None or texts is None):
-        return _image_pile(paths, labels, problems, folders)
+        return replace(_image_pile(paths, labels, problems, folders), answered=answered)
     if texts is None:
         expected = "a column of paths (path, image, file), of texts (text, sentence, title) or of embeddings"
         raise InputError(
@@ -93,7 +95,7 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
     rows = list(zip(names, labels, cells, strict=True))
     empty = [Problem(name, "empty text") for name, _, text in rows if not text.strip()]
     items = [Item(name, label, text=text) for name, label, text in rows if text.strip()]
-    return Pile(items, None, problems + empty, "text")
+    return Pile(items, None, problems + empty, "text", answered=answered)
 
 
 def _vectors(table: Table, columns: Columns) -> Any:

@@ -1,6 +1,8 @@
 // Lets a reader name the right class of a picture or a text, and save that as a table that `classify --support` reads.
 const corrections = new Map(); // path or text -> the right class, and the one that was predicted
 const save = document.getElementById("save-corrections");
+const saveFromMenu = document.getElementById("save-from-menu"); // in reach wherever the reader is
+let saved = true;
 const told = document.getElementById("corrections-told");
 const tools = document.getElementById("corrections");
 const command = document.querySelector("#told-command code");
@@ -23,7 +25,10 @@ for (const card of cards) {
     else corrections.delete(key);
     for (const other of fields.get(key)) other.value = label; // a card may be among the least certain, too
     save.disabled = corrections.size === 0;
+    saveFromMenu.hidden = save.disabled;
     save.textContent = corrections.size ? `Save corrections (${corrections.size})` : "Save corrections";
+    saveFromMenu.textContent = corrections.size ? `Save (${corrections.size})` : "Save";
+    saved = save.disabled;
   });
   fields.set(key, [...(fields.get(key) ?? []), field]);
   card.append(field);
@@ -41,9 +46,17 @@ save.addEventListener("click", () => {
   link.download = "corrections.csv";
   link.click();
   URL.revokeObjectURL(link.href);
-  told.textContent = "Give the saved table with the labelled examples, in the folder where you ran the command:";
+  saved = true;
+  told.textContent = "Move corrections.csv from your downloads to the folder where you ran the command, and run there:";
   command.textContent = again;
   command.parentElement.hidden = false;
+});
+saveFromMenu.addEventListener("click", () => {
+  save.click();
+  tools.scrollIntoView({ block: "center" });
+});
+window.addEventListener("beforeunload", (event) => {
+  if (!saved) event.preventDefault(); // the browser asks whether to leave
 });
 document.getElementById("correct").addEventListener("click", () => {
   command.textContent = inPage;
