@@ -613,3 +613,17 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path):
     assert child.wait() == 2
     assert child.err.startswith("likelyshot: cannot write all of the output (No space left on device)")
     assert child.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["classify", "labelled/", "pile/"], "likelyshot classify --support labelled/ --query pile/"),
+        (["classify", "labelled/"], "likelyshot classify --support labelled/ --query PILE"),
+        (["fit", "labelled/"], "likelyshot fit --support labelled/"),
+    ],
+)
+def test_paths_without_options_are_told_the_whole_command(run, arguments, command):
+    status, _, err = run(*arguments)
+    assert status == 2
+    assert err.strip().endswith(command)
