@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import functools
 import platform
+import sys
 import time
 from datetime import date
+from unittest import mock
 
 import numpy as np
 import torch
@@ -20,8 +22,10 @@ from rich.table import Table
 from benchmarks import references
 from likelyshot import Balanced, Dirichlet, Features, calibrate, evaluate, sample_tasks
 from likelyshot.evaluation.evaluate import cores
+from likelyshot.functional.compiled_sums import compiled_sums
 from likelyshot.methods import METHODS
 from likelyshot.methods.combined import combined, score_columns
+from likelyshot.methods.mll_transductive import ClassSums
 
 WAYS, SHOTS, QUERIES, DIM = 5, 1, 75, 512
 
@@ -85,6 +89,16 @@ def main() -> None:
             n_tasks,
             {"float32": 20, "float64": 15}[dtype.__name__],
         )
+    if compiled_sums() is not None:
+        with mock.patch.object(sys.modules[ClassSums.__module__], "compiled_sums", return_value=None):
+            measure(
+                "the same without numba, float32",
+                functools.partial(numpy_loop, np.float32),
+                lambda: evaluate(mll_transductive, features, tasks),
+                "task",
+                n_reference,
+                n_tasks,
+            )
     mixture = seconds(lambda: evaluate(METHODS["likelihood_mixture"], features, tasks), repeats) / n_tasks
     rows.append(("likelihood mixture", "-", f"{mixture * 1e3:.3g}", "task", f"{1 / mixture:,.0f} / s", "1,000 / s"))
 

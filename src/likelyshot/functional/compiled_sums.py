@@ -56,8 +56,6 @@ def sum_by_class(
         count: Filled with the numbers of queries (t, k).
     """
     tasks, queries, dim = query.shape
-    power, bits = np.empty(dim, np.float32), np.empty(dim, np.int32)
-    scale = bits.view(np.float32)
     for t in range(tasks):
         total[t] = ZERO
         count[t] = ZERO
@@ -72,11 +70,10 @@ def sum_by_class(
                     best, y = constant[t, k] - product, k
             count[t, y] += ONE
             rate, here = rates[t, y], total[t, y]
-            for i in range(dim):  # exp(-lambda f) = 2^n 2^r
+            for i in range(dim):  # exp(-lambda f) = 2^r 2^n
                 x = max(MINUS_LOG2_E * rate[i] * f[i], LEAST)
                 n = np.floor(x + HALF)
                 r = x - n
-                power[i] = ONE + r * (C1 + r * (C2 + r * (C3 + r * (C4 + r * (C5 + r * C6)))))
-                bits[i] = (np.int32(n) + BIAS) << MANTISSA
-            for i in range(dim):
-                here[i] += f[i] - f[i] * power[i] * scale[i]
+                power = ONE + r * (C1 + r * (C2 + r * (C3 + r * (C4 + r * (C5 + r * C6)))))
+                scale = np.int32((np.int32(n) + BIAS) << MANTISSA).view(np.float32)  # numba shifts in 64 bits
+                here[i] += f[i] - f[i] * power * scale

@@ -86,7 +86,7 @@ class ClassSums:
 
     Each query is assigned to its likeliest class, the first of tied ones. The sums of several blocks of queries add up
     to those of all. The blocks, and the memory for what is computed of them, serve all rounds. On a CPU, and if numba
-    is installed, one compiled loop sums float32 queries in a third of the time.
+    is installed, one compiled loop sums float32 queries in half the time.
     Shapes: query (..., q, d), rates (..., k, d) -> (..., k, d) and (..., k, 1).
     """
 
@@ -118,7 +118,7 @@ class ClassSums:
         rates = rates.expand(*self._leading, -1, -1).reshape(self._total.shape)
         constant = torch.log(rates, out=self._total).sum(-1, keepdim=True)
         if self._loop is not None:
-            arrays = (self._query, rates, constant.squeeze(-1), self._total, self._count)
+            arrays = (self._query, rates.contiguous(), constant.squeeze(-1), self._total, self._count)
             self._loop(*(x.numpy() for x in arrays))
             return self._summed(self._count.clone())
         scores = torch.baddbmm(constant, rates, self._query.mT, alpha=-1)  # (t, k, q)
