@@ -838,3 +838,15 @@ def test_there_is_a_path_for_every_row_or_none(tmp_path):
     )
     with pytest.raises(InputError, match=r"f.safetensors: .*6 rows and 3 paths"):
         Features.load(tmp_path / "f.safetensors")
+
+
+@pytest.mark.parametrize("length", [640, 896, 1152, 1408])
+def test_a_header_whose_length_looks_like_the_mark_of_a_pickle(tmp_path, length):
+    path = tmp_path / "f.safetensors"
+    tensors = {"features": torch.rand(4, 2), "labels": torch.arange(4) % 2}
+    for padding in range(length):
+        save_file(tensors, path, {"note": "x" * padding})
+        if path.read_bytes()[:8] == length.to_bytes(8, "little"):
+            break
+    assert path.read_bytes()[0] == 0x80
+    assert len(Features.load(path)) == 4

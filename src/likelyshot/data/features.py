@@ -53,12 +53,12 @@ from likelyshot.errors import InputError, nearest
 from likelyshot.functional.covariance import within_class_covariance
 from likelyshot.functional.scores import rectify
 
-MARKS = {  # how the contents of files begin
+MARKS = {  # how the contents of files begin; safetensors with the length of its header, which may look like a pickle's
+    rb".....\x00\x00\x00\{": (".safetensors",),
     rb"\x93NUMPY": (".npy",),
     rb"PK\x03\x04": (".npz", ".pt", ".pth"),
     rb"PAR1": (".parquet",),
     rb"\x80[\x02-\x05]": (".pkl", ".pickle", ".plk", ".pt", ".pth"),
-    rb".....\x00\x00\x00\{": (".safetensors",),
 }
 #: Formats whose vectors can stay in the file.
 MAPPED = (".npy", ".safetensors")

@@ -82,7 +82,7 @@ def test_other_weights_have_another_digest(tmp_path):
 
 def test_a_head_has_no_images(tmp_path):
     _, path = saved(tmp_path, "relu_head", {"in_dim": 6, "dim": 4}, {"features": "f.safetensors"})
-    with pytest.raises(InputError, match="a head over features"):
+    with pytest.raises(InputError, match="takes features, not images: use it with likelyshot extract"):
         open_encoder(path)
 
 
