@@ -43,6 +43,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "no square root": {"power": 1.0},
     "no prior examples": {"prior_examples": 1e-6},
     "no scatter within classes": {"prior_scatter": 1e6},
+    "no scatter of the queries": {"query_directions": 1e-6},
     "equal shares": {"prior_queries": 1e9},
     "no neighbours": {"agreement": 0.0},
     "no trust in the support alone": {"trusted_shots": 1e9},

@@ -291,9 +291,19 @@ def test_more_rounds_do_not_wear_the_labelled_examples_out():
     assert (many.argmax(-1) == truth).double().mean() >= (few.argmax(-1) == truth).double().mean() - 0.05
 
 
-@pytest.mark.parametrize("change", [{"exponential": 0.0}, {"exponential": 1.0}, {"agreement": 0.0}, {"power": 1.0}])
-def test_every_part_changes_the_scores(change):
-    support, labels, query, _ = sample(8, [0, 1, 2, 3] * 2)
+@pytest.mark.parametrize(
+    ("change", "shots"),
+    [
+        ({"exponential": 0.0}, 2),
+        ({"exponential": 1.0}, 2),
+        ({"agreement": 0.0}, 2),
+        ({"power": 1.0}, 2),
+        ({"prior_scatter": 1e6}, 2),
+        ({"query_directions": 1e-6}, 1),
+    ],
+)
+def test_every_part_changes_the_scores(change, shots):
+    support, labels, query, _ = sample(8, [0, 1, 2, 3] * shots)
     whole = likelihood_mixture(support, labels, query, n_ways=4)
     part = fit_mixture(support, labels, query, n_ways=4, constants=Constants(**change)).scores(query)
     assert part.isfinite().all()

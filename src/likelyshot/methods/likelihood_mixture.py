@@ -44,6 +44,7 @@ class Constants(NamedTuple):
     power: float = 0.5  # of the features, for the Gaussian and the neighbours
     prior_examples: float = 1.0  # that every class has before any is seen: the average class, the centre
     prior_scatter: float = 0.25  # squared length by which unit vectors vary in a direction before examples are seen
+    query_directions: float = 40.0  # in which unit vectors vary, at one shot, before queries show their scatter
     base_scatter: float = 100.0  # weight of the covariance of base classes, whose trace is scaled to 1
     prior_queries: float = 2.0  # that every class has before any is seen
     neighbours: int = 4
@@ -558,7 +559,8 @@ def _prior_within(within: Tensor, known: Tensor, constants: Constants) -> Tensor
     batch keep the metric, and so the prior, of their labelled samples.
     """
     one_shot = known.sum(-1, keepdim=True).amax(-2, keepdim=True) <= 1
-    return torch.where(one_shot, within.sum((-2, -1), keepdim=True) / constants.directions, constants.prior_scatter)
+    per_sample = within.sum((-2, -1), keepdim=True) / constants.query_directions
+    return torch.where(one_shot, per_sample, constants.prior_scatter)
 
 
 @functools.lru_cache(maxsize=2)
