@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
 
+from likelyshot import workers
 from likelyshot.errors import InputError
 from likelyshot.machine import map_blocks
 from likelyshot.workers import Part, Ray
@@ -71,6 +74,32 @@ def test_a_bad_address_is_told_at_once(address):
     pytest.importorskip("ray")
     with pytest.raises(InputError, match=f"head of a Ray cluster at {address}, but nothing answers"):
         Ray(address)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"HTTP/1.0 400 Bad Request\r\n\r\n", "but what answers there is not Ray: give HOST:PORT"),
+        (b"", "but what answers there is not Ray"),
+        (None, r"but nothing answers there \(timed out\)"),
+    ],
+)
+def test_another_server_at_the_address_is_told(monkeypatch, answer, words):
+    pytest.importorskip("ray")
+    monkeypatch.setattr(workers, "PATIENCE", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with server.accept()[0] as opened:
+                opened.recv(100)
+                if answer is None:
+                    opened.recv(100)  # until the other end gives up
+                else:
+                    opened.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(InputError, match=words):
+            Ray(f"127.0.0.1:{server.getsockname()[1]}")
 
 
 def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch):

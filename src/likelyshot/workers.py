@@ -30,7 +30,13 @@ R = TypeVar("R")
 RETRIES = 5
 #: Seconds to wait for the head of a cluster.
 PATIENCE = 5.0
+#: How often Ray asks an address for its cluster, a second apart, before it gives up.
+TRIES = "5"
 EXTRA = "pip install 'likelyshot[ray]'"
+#: The first bytes of a frame of HTTP/2 with settings: three of its length, and its type.
+SETTINGS = b"\0\0\0\4"
+#: What a client of HTTP/2 sends first: these words, and a frame of no settings.
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS + bytes(5)
 #: What a Ray that we start need not do: report to its makers, hide accelerators, and keep statistics for a dashboard.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -150,6 +156,7 @@ class Ray:
             raise InputError(f"expected HOST:PORT of a cluster, but got {address}: run the command on a machine of it")
         if address not in ("local", "auto"):
             _reach(address)
+            os.environ.setdefault("RAY_gcs_server_port_wait_time_s", TRIES)
         try:
             self._ray.init(
                 address=address,
@@ -224,16 +231,28 @@ class Ray:
 
 
 def _reach(address: str) -> None:
-    """Say at once that nothing listens at an address, which Ray would try for a minute."""
+    """Say within seconds that no Ray listens at an address, which Ray itself would try for minutes.
+
+    The head of a cluster speaks HTTP/2, so that it answers a greeting with its settings.
+    """
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+        with socket.create_connection((host.strip("[]"), int(port)), PATIENCE) as opened:
+            if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):  # it greets within TLS
+                return
+            opened.sendall(GREETING)
+            answer = opened.recv(len(SETTINGS), socket.MSG_WAITALL)
     except (OSError, ValueError, OverflowError) as error:
         reason = "no port" if isinstance(error, ValueError) else getattr(error, "strerror", None) or str(error)
         raise InputError(
             f"expected the head of a Ray cluster at {address}, but nothing answers there ({reason}): give HOST:PORT "
             "as ray start --head prints it"
         ) from None
+    if answer[3:] != SETTINGS[3:]:  # after the length
+        raise InputError(
+            f"expected the head of a Ray cluster at {address}, but what answers there is not Ray: give HOST:PORT as "
+            "ray start --head prints it"
+        )
 
 
 #: What the last map sent to this worker.

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from likelyshot.data.features import READERS, Base, Features, splits
+from likelyshot.data.features import READERS, Base, Features, reading, splits
 from likelyshot.errors import InputError
 from likelyshot.functional.covariance import within_class_covariance
 
@@ -850,3 +850,9 @@ def test_a_header_whose_length_looks_like_the_mark_of_a_pickle(tmp_path, length)
             break
     assert path.read_bytes()[0] == 0x80
     assert len(Features.load(path)) == 4
+
+
+def test_an_error_of_a_library_without_a_file_names_it():
+    wanted = pytest.raises(InputError, match=r"^a\.parquet: expected a whole file, .*Unexpected end of stream")
+    with wanted, reading(Path("a.parquet")):
+        raise OSError("Unexpected end of stream")  # as Arrow does

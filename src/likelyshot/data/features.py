@@ -291,9 +291,9 @@ def reading(path: Path) -> Iterator[None]:
     except UnicodeDecodeError as error:
         got = f"byte {error.start + 1} is not UTF-8"
         raise InputError(f"{path.name}: expected text in UTF-8, but {got}: save the file as UTF-8") from None
-    except OSError as error:
-        raise InputError(f"expected a file that can be read, but got {error}: check the path") from None
     except Exception as error:  # zipfile, zlib, struct, arrow, ...: a damaged file can raise nearly anything
+        if isinstance(error, OSError) and error.errno is not None:
+            raise InputError(f"expected a file that can be read, but got {error}: check the path") from None
         got = f"damaged data ({type(error).__name__}: {str(error)[:120]!r})"
         raise InputError(f"{path.name}: expected a whole file, but got {got}: write it again") from error
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likelyshot.data.arrays import ROLES
+from likelyshot.data.features import reading
 from likelyshot.data.files import beside, remove_stale
-from likelyshot.data.tables import INDEX_COLUMNS, LABEL_COLUMNS, OTHER_COLUMNS, VECTOR_COLUMNS
+from likelyshot.data.parquet import BATCH, find_vectors, matrix, parquet_rows
 from likelyshot.errors import InputError
 
 #: Extensions of files of vectors that can be read a few rows at a time.
 STREAMED = (".npy", ".safetensors", ".parquet")
-PRECISIONS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
-#: Rows that are decoded at once from Parquet.
-BATCH = 4_096
+#: How numpy reads the types of safetensors. It has no bfloat16, which is the upper half of a float32.
+STORED = {"BF16": "<u2", "F16": "<f2", "F32": "<f4", "F64": "<f8", "BOOL": "|b1", "U8": "|u1", "I8": "|i1"}
+STORED |= {f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (2, 4, 8)}
 LARGEST_HEADER = 2**26
 
 
@@ -35,10 +35,12 @@ class Shard:
         path: The file.
         rows: How many vectors it holds.
         dim: The length of a vector.
-        dtype: As numpy writes it; of Parquet, what vectors are converted to.
+        dtype: The precision in which vectors are given, as numpy writes it.
         size: Bytes of the file when it was opened.
         offset: Where the first vector begins; -1 in Parquet.
         columns: The columns of Parquet that hold vectors: one of lists, or several of numbers.
+        stored: The type in the file, as numpy or safetensors writes it. Default: `dtype`.
+        by_column: Whether the first numbers of all vectors come first, as in Fortran.
     """
 
     path: Path
@@ -48,6 +50,8 @@ class Shard:
     size: int
     offset: int = -1
     columns: tuple[str, ...] = ()
+    stored: str = ""
+    by_column: bool = False
 
 
 class Shards:
@@ -165,17 +169,15 @@ class Scratch:
         return Shards([Shard(self.path, count, self.dim, "<f4", count * self.dim * 4, 0)], self)
 
 
-def _read(file: Shard, first: int, last: int) -> NDArray[Any]:
-    """Read rows of one file, which must be what it was when it was opened, here and on other machines."""
+@contextlib.contextmanager
+def _as_opened(file: Shard) -> Iterator[None]:
+    """Name a file in every error; it must be what it was when it was opened, here and on other machines."""
     try:
         if file.path.stat().st_size != file.size:
-            raise InputError(f"{file.path} has changed while it was used: start again")
-        if file.offset < 0:
-            return matrix(parquet_rows(file.path, file.columns, first, last), str(file.path)).astype(file.dtype)
-        dtype = np.dtype(file.dtype)
-        place = file.offset + first * file.dim * dtype.itemsize
-        block = np.fromfile(file.path, dtype, (last - first) * file.dim, offset=place)
-        return block.reshape(last - first, file.dim)
+            raise InputError("the file has changed while it was used: start again")
+        yield
+    except InputError as error:
+        raise InputError(f"{file.path}: {error}") from None
     except FileNotFoundError:
         import socket
 
@@ -183,14 +185,38 @@ def _read(file: Shard, first: int, last: int) -> NDArray[Any]:
             f"expected the pile at {file.path.absolute()}, but {socket.gethostname()} has no such file: put it on a "
             "disk that all machines see under the same path"
         ) from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"cannot read {file.path} ({error}): write it again") from None
+    except Exception as error:  # Arrow has many for a damaged file
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"cannot read {file.path} ({reason}): write it again") from error
+
+
+def read_cells(file: Shard, columns: Sequence[str], first: int, last: int) -> Any:
+    """Read rows of other columns of a Parquet file, as an Arrow table."""
+    with _as_opened(file):
+        return parquet_rows(file.path, columns, first, last)
+
+
+def _read(file: Shard, first: int, last: int) -> NDArray[Any]:
+    """Read rows of one file."""
+    with _as_opened(file):
+        if file.columns:
+            rows = parquet_rows(file.path, file.columns, first, last)
+            return matrix(rows, first=first, width=file.dim).astype(file.dtype, copy=False)
+        stored = np.dtype(STORED.get(file.stored, file.stored or file.dtype))
+        if file.by_column:
+            mapped = np.memmap(file.path, stored, "r", file.offset, (file.rows, file.dim), "F")
+            block = np.ascontiguousarray(mapped[first:last])
+        else:
+            place = file.offset + first * file.dim * stored.itemsize
+            block = np.fromfile(file.path, stored, (last - first) * file.dim, offset=place)
+            block = block.reshape(last - first, file.dim)
+        if file.stored == "BF16":
+            return (block.astype(np.uint32) << 16).view(np.float32)
+        return block.astype(file.dtype, copy=False)
 
 
 def open_shard(path: Path, pattern: str = ".*", ignored: Sequence[str] = ()) -> Shard | None:
-    """Find the vectors of a file; None if it holds none that can be read a few rows at a time.
+    """Find the vectors of a file; None if it holds none, or several arrays of them. A damaged file raises InputError.
 
     Args:
         path: A file in .npy, .safetensors or .parquet.
@@ -198,176 +224,87 @@ def open_shard(path: Path, pattern: str = ".*", ignored: Sequence[str] = ()) -> 
         ignored: Columns of numbers that are no part of a vector.
     """
     kind = path.suffix.lower()
-    if kind == ".npy":
-        return _open_npy(path)
-    return _open_safetensors(path) if kind == ".safetensors" else _open_parquet(path, pattern, ignored)
-
-
-def _open_npy(path: Path) -> Shard | None:
-    with path.open("rb") as file:
-        try:
-            version = np.lib.format.read_magic(file)
-            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-            shape, fortran, dtype = read(file)
-        except (ValueError, KeyError, SyntaxError):
+    with reading(path):
+        size = path.stat().st_size
+        if not size:
+            raise InputError("expected vectors, but got an empty file: write it again")
+        if kind == ".npy":
+            return _open_npy(path, size)
+        if kind == ".safetensors":
+            return _open_safetensors(path, size)
+        found = find_vectors(path, pattern, ignored)
+        if found is None:
             return None
+        rows, columns, first = found
+        return Shard(path, rows, first.shape[1], _floating(first.dtype), size, columns=columns)
+
+
+def same_columns(files: Sequence[Shard]) -> list[Shard]:
+    """Have all tables give their columns in the order of the first; other columns raise InputError."""
+    first = next((file for file in files if file.columns), None)
+    if first is None:
+        return list(files)
+    for file in files:
+        missing = [name for name in first.columns if name not in file.columns]
+        further = [name for name in file.columns if name not in first.columns]
+        if file.columns and (missing or further):
+            got = [f"lacks {_listed(missing)}"] if missing else []
+            got += [f"has {_listed(further)} besides"] if further else []
+            raise InputError(
+                f"expected the same columns of vectors in all files, but {file.path.name!r} {' and '.join(got)}, "
+                f"compared with {first.path.name!r}: write all with the same columns"
+            )
+    return [replace(file, columns=first.columns) if file.columns else file for file in files]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _floating(dtype: np.dtype[Any]) -> str:
+    """Name the precision in which vectors of a type are given: integers become float32, as everywhere."""
+    return np.dtype(f"f{min(dtype.itemsize, 8)}" if dtype.kind == "f" else "f4").str
+
+
+def _check_size(size: int, needed: int) -> None:
+    if size < needed:
+        got = f"the file has {size:,}, so it was not written to its end"
+        raise InputError(f"expected {needed:,} bytes, but {got}: write it again")
+
+
+def _open_npy(path: Path, size: int) -> Shard | None:
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        if version == (3, 0):  # which only structured arrays need
+            return None
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
         offset = file.tell()
-    size = path.stat().st_size
-    if (
-        len(shape) != 2
-        or 0 in shape
-        or (fortran and 1 not in shape)
-        or dtype not in (np.float16, np.float32, np.float64)
-    ):
+    if len(shape) != 2 or 0 in shape or dtype.kind not in "biuf":
         return None
-    if size < offset + shape[0] * shape[1] * dtype.itemsize:
-        return None
-    return Shard(path, shape[0], shape[1], dtype.str, size, offset)
+    _check_size(size, offset + shape[0] * shape[1] * dtype.itemsize)
+    by_column = fortran and 1 not in shape
+    return Shard(path, shape[0], shape[1], _floating(dtype), size, offset, stored=dtype.str, by_column=by_column)
 
 
-def _open_safetensors(path: Path) -> Shard | None:
-    size = path.stat().st_size
+def _open_safetensors(path: Path, size: int) -> Shard | None:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= min(LARGEST_HEADER, size - 8):
-            return None
-        try:
-            header = json.loads(file.read(length))
-        except (ValueError, RecursionError):
-            return None
+        if length > LARGEST_HEADER:
+            raise InputError("expected a safetensors file, but got something else or a damaged one: write it again")
+        _check_size(size, 8 + length)
+        header = json.loads(file.read(length))
     roles = {str(name).lower(): entry for name, entry in header.items() if name != "__metadata__"}
     names = [name for name, role in ROLES.items() if role == "features" and name in roles]
     if not names or len([name for name in roles if name.rpartition(".")[2] in names]) > 1:  # none, or splits
         return None
     entry = roles[names[0]]
-    try:
-        (rows, dim), (start, stop) = entry["shape"], entry["data_offsets"]
-        dtype = np.dtype(PRECISIONS[entry["dtype"]])
-    except (KeyError, ValueError, TypeError):
+    (start, stop), shape, kind = entry["data_offsets"], entry["shape"], entry["dtype"]
+    if len(shape) != 2 or 0 in shape or kind not in STORED:
         return None
-    if stop - start != rows * dim * dtype.itemsize or 8 + length + stop > size or not rows * dim:
-        return None
-    return Shard(path, rows, dim, dtype.str, size, 8 + length + start)
-
-
-def _open_parquet(path: Path, pattern: str, ignored: Sequence[str]) -> Shard | None:
-    import re
-
-    from pyarrow import ArrowException, parquet, types
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            schema, rows = file.schema_arrow, file.metadata.num_rows
-            names = {name.strip().lower(): name for name in reversed(schema.names)}
-            lists = next((names[name] for name in VECTOR_COLUMNS if name in names), None)
-            others = {*LABEL_COLUMNS, *OTHER_COLUMNS, *INDEX_COLUMNS}
-            numbers = [
-                field.name
-                for field in schema
-                if (types.is_integer(field.type) or types.is_floating(field.type))
-                and field.name not in ignored
-                and field.name.strip().lower() not in others
-                and re.fullmatch(pattern, field.name.strip().lower())
-            ]
-            columns = (lists,) if lists is not None else tuple(numbers)
-            if not columns or not rows or (lists is not None and not hasattr(schema.field(lists).type, "value_type")):
-                return None
-            first = next(file.iter_batches(1, columns=list(columns)))
-    except (ArrowException, OSError):
-        return None
-    sample = matrix(first, str(path))
-    dtype = sample.dtype if sample.dtype in (np.float16, np.float32, np.float64) else np.dtype(np.float32)
-    return Shard(path, rows, sample.shape[1], dtype.str, path.stat().st_size, columns=columns)
-
-
-def matrix(rows: Any, where: str) -> NDArray[Any]:
-    """Make an array (n, d) of the columns of vectors of an Arrow table; gaps and uneven lists raise InputError.
-
-    Half precision stays half precision. NaN stays too.
-    """
-    columns = [_whole(column) for column in rows.columns]
-    if not hasattr(columns[0].type, "value_type"):
-        if any(column.null_count for column in columns):
-            raise InputError(
-                f"expected a number in every row of {where}, but some are empty: correct or drop these rows"
-            )
-        return np.column_stack([column.to_numpy(zero_copy_only=False) for column in columns])
-    cells = columns[0]
-    flat = cells.flatten()
-    count = len(cells)
-    even = not cells.null_count and not flat.null_count and len(flat) % max(count, 1) == 0
-    width = len(flat) // max(count, 1)
-    if even and hasattr(cells, "offsets"):
-        even = bool((np.diff(cells.offsets.to_numpy()) == width).all())
-    values = flat.to_numpy(zero_copy_only=False) if even else np.empty(0, object)
-    if not even or not width or values.dtype.kind not in "iuf":
-        raise InputError(
-            f"expected lists of numbers of one length in {where}, but some rows differ: correct or drop them"
-        )
-    return np.asarray(values.reshape(count, width))
-
-
-def _whole(column: Any) -> Any:
-    return column.combine_chunks() if hasattr(column, "combine_chunks") else column
-
-
-_cursors = threading.local()
-
-
-def parquet_rows(path: Path, columns: Sequence[str], first: int, last: int) -> Any:
-    """Read rows of columns of a Parquet file as an Arrow table, a batch at a time.
-
-    Each thread remembers where it is in a file, so that reading on from there decodes nothing twice. To begin
-    elsewhere, it decodes the row group from its start.
-    """
-    import pyarrow
-
-    key = (str(path), tuple(columns))
-    cursors: dict[Any, _Cursor] = _cursors.__dict__.setdefault("open", {})
-    cursor = cursors.pop(key, None)
-    if cursor is None or cursor.start > first:
-        while len(cursors) >= 4:
-            cursors.pop(next(iter(cursors))).close()
-        cursor = _Cursor(path, columns, first)
-    cursors[key] = cursor
-    parts = []
-    while first < last:
-        batch = cursor.at(first)
-        if batch is None:
-            raise InputError(f"expected {last:,} rows in {path}, but it ends too early: write it again")
-        rows = batch.slice(first - cursor.start, last - first)
-        parts.append(rows)
-        first += len(rows)
-    if not parts:
-        return pyarrow.table({name: pyarrow.array([]) for name in columns})
-    return pyarrow.Table.from_batches(parts)
-
-
-class _Cursor:
-    """A place in a Parquet file that moves forward only."""
-
-    def __init__(self, path: Path, columns: Sequence[str], first: int) -> None:
-        from pyarrow import parquet
-
-        self._file = parquet.ParquetFile(path, pre_buffer=False)
-        sizes = [self._file.metadata.row_group(group).num_rows for group in range(self._file.metadata.num_row_groups)]
-        starts = np.cumsum([0, *sizes])
-        group = max(0, int(np.searchsorted(starts, first, side="right")) - 1)
-        self.start, self._batch = int(starts[group]), None
-        groups = list(range(group, len(sizes)))
-        self._batches: Iterator[Any] = self._file.iter_batches(
-            BATCH, row_groups=groups, columns=list(columns), use_threads=False
-        )
-
-    def at(self, row: int) -> Any:
-        """Give the batch that holds a row, None after the last."""
-        while self._batch is None or row >= self.start + len(self._batch):
-            self.start += 0 if self._batch is None else len(self._batch)
-            self._batch = next(self._batches, None)
-            if self._batch is None:
-                return None
-        return self._batch
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+    (rows, dim), stored = shape, np.dtype(STORED[kind])
+    if stop - start != rows * dim * stored.itemsize:
+        raise InputError("expected a whole file, but its tensors have other sizes than it says: write it again")
+    _check_size(size, 8 + length + stop)
+    dtype = "<f4" if kind == "BF16" else _floating(stored)
+    return Shard(path, rows, dim, dtype, size, 8 + length + start, stored=kind)

@@ -16,7 +16,7 @@ from likelyshot.data.arrays import float_tensor, number_classes
 from likelyshot.data.features import choose_split, open_features, read_labels, read_paths
 from likelyshot.data.files import locate
 from likelyshot.data.items import Item, Lazy, Listed, Numbered, Problem, existing, left_out
-from likelyshot.data.shards import Shard, Shards, open_shard, parquet_rows
+from likelyshot.data.shards import Shard, Shards, open_shard, read_cells, same_columns
 from likelyshot.data.tables import LABEL_COLUMNS, Column, Table, as_text, as_written
 from likelyshot.errors import InputError
 
@@ -131,10 +131,11 @@ def read_features(path: Path, labelled: bool, folders: Sequence[Path] = ()) -> P
     """
     parts = open_features(path, mapped=True).parts
     part = parts[choose_split(None, parts)]()
-    pile = vector_pile(part.vectors)
     shard = None if labelled or path.suffix.lower() not in (".npy", ".safetensors") else open_shard(path)
     if shard is not None:
-        pile = replace(pile, vectors=Shards([shard]))
+        pile = Pile(Numbered(shard.rows), Shards([shard]), [], "features")
+    else:
+        pile = vector_pile(part.vectors)
     paths = read_paths(part.paths)
     if paths is not None:
         if len(paths) != len(pile.items):
@@ -184,6 +185,7 @@ def from_shards(paths: Sequence[Path], columns: Columns, folders: Sequence[Path]
             shards.append(shard)
     if not shards:
         return Pile([], None, problems, "features")
+    shards = same_columns(shards)
     return Pile(ShardItems(shards, columns, folders), Shards(shards), problems, "features")
 
 
@@ -237,7 +239,7 @@ class ShardItems(Lazy[Item]):
         if shard.path.suffix.lower() == ".safetensors":
             cells["name"] = cells["path"] = list(self._kept_paths(number)[first:last])
         if columns:
-            table = parquet_rows(shard.path, list(dict.fromkeys(columns.values())), first, last)
+            table = read_cells(shard, list(dict.fromkeys(columns.values())), first, last)
             cells = {meaning: [as_text(cell) for cell in table[name].to_pylist()] for meaning, name in columns.items()}
         before = f"{shard.path.name} " if len(self._shards) > 1 else ""
         names = cells.get("name") or [""] * (last - first)
