@@ -764,6 +764,8 @@ def test_dump_load_and_threads(estimator, tmp_path):
         ("protolp", {"iterations": 2.5}, "iterations of protolp must be a whole number, got 2.5"),
         ("paddle", {"tau": True}, "tau of paddle must be a number, got True"),
         ("mll", [1], "expected params as a dictionary of names and values"),
+        ("mll", [], "expected params as a dictionary of names and values"),
+        ("mll", torch.ones(2), "expected params as a dictionary of names and values"),
         ("simpleshot", {"base_mean": "mean"}, "expected base_mean in params as numbers, got 'mean'"),
     ],
 )

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from likelyshot.confidence.held_out import support_temperature
 from likelyshot.data.arrays import check_unmasked
-from likelyshot.errors import InputError, nearest
+from likelyshot.errors import InputError, nearest, shown
 from likelyshot.functional.checks import check_non_negative
 from likelyshot.functional.scores import (
     check_temperature,
@@ -309,8 +309,9 @@ class FewShotClassifier(_MethodClassifier):
         return functools.partial(method, **params | {key: _numbers(key, params[key]) for key in arrays})
 
     def _method_params(self) -> dict[str, Any]:
-        if not isinstance(self.params or {}, Mapping):
-            raise InputError(f"expected params as a dictionary of names and values, got {self.params!r}: pass one")
+        if self.params is not None and not isinstance(self.params, Mapping):
+            got = shown(self.params)
+            raise InputError(f"expected params as a dictionary of names and values, got {got}: pass one")
         return dict(self.params or {})
 
     @property

@@ -615,6 +615,54 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path):
     assert child.err.count("\n") == 1
 
 
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", LONG],
+        ["report", f"{LONG}/results"],
+        ["report", "b/" * 3000],
+        ["explore", f"{LONG}.npz"],
+        ["fit", "--support", LONG, "-o", "model.safetensors"],
+        ["predict", f"{LONG}.safetensors", "pile.csv"],
+        ["classify", "--support", "labelled", "--query", LONG],
+        ["classify", "--demo", "--demo-folder", LONG],
+        ["merge", LONG],
+        ["extract", LONG, "-o", "x.safetensors"],
+        ["train", f"{LONG}.toml"],
+        ["label", LONG],
+    ],
+)
+def test_a_name_that_is_too_long_is_refused_in_a_short_sentence(run, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err.strip().startswith("likelyshot: ")
+    assert len(err.strip().splitlines()) == 1
+    assert len(err) < 500
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_rest_of_an_output_is_not_written_if_a_place_is_wrong(run, tmp_path, file):
+    (tmp_path / "loop").symlink_to("loop")
+    arguments = ("explore", file, "--tasks", 5, "--ways", 3, "-o", tmp_path / "page.html")
+    for wrong in ("loop", "loop/figures", LONG, f"{LONG}/figures", "b/" * 3000):
+        code, _, err = run(*arguments, "--figures", tmp_path / wrong)
+        assert (code, "cannot write to" in err) == (2, True)
+        assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.processes
+def test_names_that_no_terminal_can_show_are_written_as_codes(tmp_path, file):
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    script = "import sys; from likelyshot.cli import main; sys.stdout.reconfigure(errors='strict'); main()"
+    child = Child(script, "evaluate", str(file), *map(str, QUICK), "-m", "mll", "-o", folder, folder=tmp_path)
+    assert child.wait() == 0, child.err
+    assert "caf\\udce9" in child.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "command"),
     [

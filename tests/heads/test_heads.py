@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import torch
@@ -107,6 +108,17 @@ def test_a_file_without_a_head_is_refused(tmp_path):
         load_head(tmp_path / "c.safetensors")
     with pytest.raises(InputError, match="does not exist"):
         load_head(tmp_path / "nowhere.safetensors")
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    with pytest.raises(InputError, match="is not a file"):  # without waiting for somebody to write
+        load_head(tmp_path / "pipe.safetensors")
+
+
+@pytest.mark.parametrize("facts", ["", "nonsense", "[" * 100_000, "[]", '{"name": NaN}'])
+def test_damaged_facts_of_a_head_are_refused(facts, tmp_path):
+    tensors, _ = heads.stored(heads.build("feat", {}, dim=12))
+    write_tensors(tmp_path / "f.safetensors", tensors, {"head": facts})
+    with pytest.raises(InputError, match=r"expected a file with a trained head, but .* damaged .*: train one with"):
+        load_head(tmp_path / "f.safetensors")
 
 
 @pytest.mark.parametrize("batch_norm", [False, True])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import io
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -27,7 +29,7 @@ from likelyshot.cli.reproduce import reproduce
 from likelyshot.cli.shared import SUFFIXES
 from likelyshot.cli.sweep import sweep
 from likelyshot.cli.train import train
-from likelyshot.errors import InputError
+from likelyshot.errors import InputError, brief
 
 HELP = "Label a pile of images, texts or vectors, given a few labelled examples of each class."
 EPILOG = """Start with: likelyshot classify --demo
@@ -86,16 +88,22 @@ ADDRESS = re.compile(r"auto|local|(ray://)?[^/\\\s=]+:[^/\\\s=]*")
 
 def main() -> None:
     """Run the command line. Exit codes: 0 for success, 2 for wrong input, 1 for a bug."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be in the encoding of the terminal
     try:
         app(spread(sys.argv[1:]))
     except InputError as error:
-        typer.echo(f"likelyshot: {error}", err=True)
+        typer.echo(f"likelyshot: {brief(str(error))}", err=True)
         sys.exit(2)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            sys.stdout = None  # what is left in its buffer cannot be written either
+            typer.echo(f"likelyshot: cannot write all of the output ({error.strerror}): free some space", err=True)
+        elif isinstance(error.filename, (str, bytes)):  # a name that is too long, or a folder of somebody else
+            place = brief(os.fsdecode(error.filename))
+            typer.echo(f"likelyshot: cannot use the path {place} ({error.strerror}): choose another one", err=True)
+        else:
             raise
-        sys.stdout = None  # what is left in its buffer cannot be written either
-        typer.echo(f"likelyshot: cannot write all of the output ({error.strerror}): free some space", err=True)
         sys.exit(2)
 
 

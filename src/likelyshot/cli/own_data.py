@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from likelyshot.cli.shared import Start
-from likelyshot.errors import InputError
+from likelyshot.errors import InputError, printable
 
 if TYPE_CHECKING:
     from likelyshot.confidence.held_out import Expectation
@@ -392,11 +392,6 @@ def show_confusion(screen: Console, expectation: Expectation) -> None:
         cells = [f"{count:.2g}" if count else "·" for count in counts]
         table.add_row(Text(f"{number} {printable(name)}"), *cells)
     screen.print(table)
-
-
-def printable(text: str) -> str:
-    """Write characters that a terminal would act upon as their codes."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def show_problems(screen: Console, problems: Sequence[Problem]) -> None:

@@ -66,7 +66,7 @@ def output_folder(path: str | Path, *, make: bool = True) -> Path:
     try:
         if make:
             folder.mkdir(parents=True, exist_ok=True)
-        existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        existing = next(place for place in (folder, *folder.absolute().parents) if _exists(place))
         with tempfile.TemporaryFile(dir=existing):
             pass
     except (FileExistsError, NotADirectoryError):
@@ -74,6 +74,15 @@ def output_folder(path: str | Path, *, make: bool = True) -> Path:
     except OSError as error:
         raise InputError(f"cannot write to {folder} ({error.strerror}): choose another folder") from None
     return folder
+
+
+def _exists(place: Path) -> bool:
+    """Whether something is there; a name that no file can have raises OSError, and a broken link exists."""
+    try:
+        place.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -178,12 +187,38 @@ def read_document(path: str | Path, schema: type[T], *, what: str, remedy: str) 
         what: What the file should be, for error messages: "a result of likelyshot".
         remedy: What to do if it is something else: "make one with likelyshot evaluate".
     """
-    with _explaining(path, what, remedy):
-        size = Path(path).stat().st_size
-        if size > LARGEST_DOCUMENT:
-            raise ValueError(f"it has {size / 1e9:.1f} GB")
-        data = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf")  # a mark of UTF-8 that some editors add
+    with explaining(path, what, remedy):
+        data = _read_bytes(path).removeprefix(b"\xef\xbb\xbf")  # a mark of UTF-8 that some editors add
         return msgspec.json.decode(data, type=schema)
+
+
+def read_lines(path: str | Path, schema: Any, *, what: str, remedy: str, first: Any = None) -> list[tuple[bytes, Any]]:
+    """Read a file that has a JSON value in each line, and return each line with its value.
+
+    A last line without an end is left out, since a run that was killed wrote only a part of it.
+
+    Args:
+        path: The file.
+        schema: As in `read_document`, for each line.
+        what: As in `read_document`.
+        remedy: As in `read_document`.
+        first: The schema of the first line, if it has another one.
+    """
+    with explaining(path, what, remedy):
+        values = []
+        for number, line in enumerate(_read_bytes(path).split(b"\n")[:-1], 1):
+            try:
+                values.append((line, msgspec.json.decode(line, type=first if first and number == 1 else schema)))
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise ValueError(f"line {number}: {plain_reason(error)}") from None
+        return values
+
+
+def _read_bytes(path: str | Path) -> bytes:
+    size = Path(path).stat().st_size
+    if size > LARGEST_DOCUMENT:
+        raise ValueError(f"it has {size / 1e9:.1f} GB")
+    return Path(path).read_bytes()
 
 
 class Streamed(NamedTuple):
@@ -265,7 +300,7 @@ def _bytes(value: Tensor | Streamed) -> Iterator[Any]:
 
 def read_tensors(path: str | Path, *, what: str, remedy: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read the tensors of a safetensors file, to the CPU, and its notes. Arguments as in `read_document`."""
-    with _explaining(path, what, remedy), safe_open(path, framework="pt") as file:
+    with explaining(path, what, remedy), safe_open(path, framework="pt") as file:
         # a view of the file would end with it
         return {name: file.get_tensor(name).clone() for name in sorted(file.keys())}, dict(file.metadata() or {})
 
@@ -292,7 +327,7 @@ def read_container(
     The other arguments are as in `write_container` and `read_document`. A file whose digest does not match is refused.
     """
     tensors, notes = read_tensors(path, what=what, remedy=remedy)
-    with _explaining(path, what, remedy):
+    with explaining(path, what, remedy):
         if form not in notes:
             kind = form.partition("/")[0]
             other = next((name for name in notes if name.startswith(f"{kind}/")), None)
@@ -304,7 +339,7 @@ def read_container(
 
 
 @contextlib.contextmanager
-def _explaining(path: str | Path, what: str, remedy: str) -> Iterator[None]:
+def explaining(path: str | Path, what: str, remedy: str) -> Iterator[None]:
     """Turn whatever reading a file can raise into an InputError, and refuse what is not a regular file.
 
     Opening a pipe could wait forever.

@@ -7,7 +7,6 @@ under a temperature, and how well both hold.
 from __future__ import annotations
 
 import math
-import sys
 from numbers import Real
 from typing import Any
 
@@ -326,7 +325,11 @@ def probabilities(scores: Tensor, temperature: float) -> Tensor:
 def check_temperature(temperature: Any, hint: str) -> None:
     """Refuse anything but a positive finite number; unlike parameters it has the scale of the scores, which is any."""
     number = isinstance(temperature, Real) and not isinstance(temperature, bool)
-    if not number or not 0 < temperature <= sys.float_info.max:
+    try:
+        positive = number and 0 < float(temperature) < math.inf
+    except OverflowError:  # a whole number beyond the largest float
+        positive = False
+    if not positive:
         raise InputError(f"temperature must be a positive finite number, got {shown(temperature)}: {hint}")
 
 

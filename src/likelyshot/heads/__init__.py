@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from likelyshot.data.files import convert
+from likelyshot.data.files import explaining
 from likelyshot.encoders import networks
 from likelyshot.encoders.checkpoints import Checkpoint, load_checkpoint, restore_module
 from likelyshot.encoders.networks.flat import pixels_title
@@ -214,20 +214,18 @@ def head_of(checkpoint: Checkpoint) -> Head | None:
 
 def head_of_features(path: str | Path) -> Head | None:
     """Build the head that a features file carries; None if it has none, or is another kind of file."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            facts = (file.metadata() or {}).get("head")
-            if facts is None:
-                return None
-            names = [name for name in file.keys() if name.startswith("head.")]  # noqa: SIM118  (no mapping)
-            tensors = {name.removeprefix("head."): file.get_tensor(name).clone() for name in names}
-    except (OSError, SafetensorError):
-        return None
-    try:
-        described = json.loads(facts)
-    except ValueError:
-        raise InputError(f"expected facts of a head in {path}, but they are damaged: train again") from None
-    return _restored(convert(_Described, described, str(path)), tensors, str(path))
+    with explaining(path, "a file with a trained head", "train one with likelyshot train"):
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts = (file.metadata() or {}).get("head")
+                if facts is None:
+                    return None
+                names = [name for name in file.keys() if name.startswith("head.")]  # noqa: SIM118  (no mapping)
+                tensors = {name.removeprefix("head."): file.get_tensor(name).clone() for name in names}
+        except SafetensorError:
+            return None
+        described = msgspec.json.decode(facts, type=_Described)
+    return _restored(described, tensors, str(path))
 
 
 def _restored(described: _Described, tensors: Mapping[str, Tensor], where: str) -> Head:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from likelyshot.data.files import plain_reason
+from likelyshot.data.files import read_lines
 from likelyshot.errors import InputError
 
 try:
@@ -18,6 +18,10 @@ except ImportError:  # Windows: nothing keeps two servers from one journal
     fcntl = None  # type: ignore[assignment]
 
 FORM = "likelyshot.labels/1"
+FILE = {
+    "what": "a journal of the labelling page",
+    "remedy": "correct that line, or move the file away to start again",
+}
 
 #: What a person may say of an item: its class, none of the classes, later, not this class, or nothing any more.
 Kind = Literal["label", "none", "skip", "not", "clear"]
@@ -141,23 +145,10 @@ class Journal:
 
 def _read(path: Path, kind: str) -> tuple[list[Entry], int]:
     """Read all whole lines, and count their bytes."""
-    data = path.read_bytes()
-    data = data[: data.rfind(b"\n") + 1]
-    lines = data.split(b"\n")[:-1]
-    entries = []
-    for number, line in enumerate(lines, 1):
-        try:
-            if number == 1:
-                _check_header(path, msgspec.json.decode(line, type=_Header), kind)
-            else:
-                entries.append(msgspec.json.decode(line, type=Entry))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            what = "a journal of the labelling page" if number == 1 else f"an entry in line {number}"
-            raise InputError(
-                f"expected {what}, but {path} is damaged or another kind of file ({plain_reason(error)}): repair that "
-                "line, or move the file away to start again"
-            ) from None
-    return entries, len(data)
+    lines = read_lines(path, Entry, first=_Header, **FILE)
+    if lines:
+        _check_header(path, lines[0][1], kind)
+    return [entry for _, entry in lines[1:]], sum(len(line) + 1 for line, _ in lines)
 
 
 def _check_header(path: Path, header: _Header, kind: str) -> None:

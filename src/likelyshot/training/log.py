@@ -7,10 +7,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from likelyshot.data.files import write_whole
+import msgspec
+
+from likelyshot.data.files import Count, read_lines, write_whole
 from likelyshot.errors import InputError
 
 Place = tuple[int, int, int]  # stage, epoch, steps done in the epoch
+
+
+class _Event(msgspec.Struct):
+    """What a line of the log must have."""
+
+    place: tuple[Count, Count, Count]
 
 
 class Log:
@@ -18,9 +26,10 @@ class Log:
 
     def __init__(self, folder: Path, place: Place | None) -> None:
         self.path = folder / "log.jsonl"
-        earlier = [] if place is None or not self.path.exists() else self.path.read_text().splitlines()
-        lines = [line for line in earlier if (at := _place(line)) is not None and place is not None and at <= place]
-        write_whole(self.path, "".join(f"{line}\n" for line in lines))
+        texts = {"what": "the log of a run", "remedy": "correct that line, or move the file away to begin a new log"}
+        earlier = [] if place is None or not self.path.exists() else read_lines(self.path, _Event, **texts)
+        lines = [line for line, event in earlier if place is not None and event.place <= place]
+        write_whole(self.path, b"".join(line + b"\n" for line in lines))
         self.board: Any = None
         if importlib.util.find_spec("tensorboard") is not None:
             from torch.utils.tensorboard import SummaryWriter
@@ -46,12 +55,3 @@ class Log:
         """Finish TensorBoard's file."""
         if self.board is not None:
             self.board.close()
-
-
-def _place(line: str) -> Place | None:
-    """Read where an event happened; None for a line that a crash cut short."""
-    try:
-        stage, epoch, step = json.loads(line)["place"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return stage, epoch, step
