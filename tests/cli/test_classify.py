@@ -268,6 +268,8 @@ def test_vectors_with_every_option(run, files, validation):
         (["classify", "-s", "few.npz", "-q", "pile.npy", "-o", "no/where.csv"], "create it first"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "."], "is a folder"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "no/where.html"], "create it first"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "page.pdf"], "ends in .html after --gallery"),
+        (["classify", "a few", "pile.npy"], "likelyshot classify --support 'a few' --query pile.npy"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--copy-to", "few.npz"], "is a file"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--copy-to", "sorted"], "expected files to sort"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "-m", "mll", "cosine"], "expected one method, got 2"),
