@@ -384,6 +384,6 @@ def test_what_was_confused_is_printed(run, place):
     (place / "labelled" / "blue" / "3.png").write_bytes((place / "pile" / "red 1.png").read_bytes())
     code, out, _ = run("fit", "--support", "labelled", "-o", "m.safetensors")
     assert code == 0
-    assert "Held-out examples taken for another class: blue for red (1 of 4)." in out
+    assert "Mistakes on held-out examples: blue taken for red (1 of 4)." in out
     cells = [line.replace("│", " ").split() for line in out.splitlines() if "│ 1 blue" in line or "│ 2 red" in line]
     assert cells == [["1", "blue", "3", "1"], ["2", "red", "·", "4"]]
