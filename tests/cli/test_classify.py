@@ -268,6 +268,8 @@ def test_vectors_with_every_option(run, files, validation):
         (["classify", "-s", "few.npz", "-q", "pile.npy", "-o", "no/where.csv"], "create it first"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "."], "is a folder"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "no/where.html"], "create it first"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "page.pdf"], "ends in .html after --gallery"),
+        (["classify", "a few", "pile.npy"], "likelyshot classify --support 'a few' --query pile.npy"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--copy-to", "few.npz"], "is a file"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--copy-to", "sorted"], "expected files to sort"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "-m", "mll", "cosine"], "expected one method, got 2"),
@@ -382,6 +384,6 @@ def test_what_was_confused_is_printed(run, place):
     (place / "labelled" / "blue" / "3.png").write_bytes((place / "pile" / "red 1.png").read_bytes())
     code, out, _ = run("fit", "--support", "labelled", "-o", "m.safetensors")
     assert code == 0
-    assert "Held-out examples taken for another class: blue for red (1 of 4)." in out
+    assert "Mistakes on held-out examples: blue taken for red (1 of 4)." in out
     cells = [line.replace("│", " ").split() for line in out.splitlines() if "│ 1 blue" in line or "│ 2 red" in line]
     assert cells == [["1", "blue", "3", "1"], ["2", "red", "·", "4"]]

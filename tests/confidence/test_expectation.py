@@ -42,7 +42,7 @@ def test_counts_by_hand():
     assert accuracy.startswith("Expected accuracy of mll: 70 % (95 % interval")
     assert accuracy.endswith("measured on 5 labelled examples that were held out.")
     assert single == "Classes with one example are not part of that figure: cow."
-    assert confused == "Held-out examples taken for another class: ant for bee (1 of 2), bee for ant (1 of 3)."
+    assert confused == "Mistakes on held-out examples: ant taken for bee (1 of 2), bee taken for ant (1 of 3)."
     assert result.advice()[:1] == ["Hard to tell apart: ant and bee (40 % of their examples look more like the other)."]
 
 

@@ -173,7 +173,7 @@ def test_images_that_are_no_files(items, tmp_path):
         assert found.problems == [Problem("03.png", "missing file")]
         assert found.encoded == encoded
     letters = callable_encoder(lambda batch: [[1]] * len(batch), "letters", kind="text")
-    with pytest.raises(InputError, match=r"the encoder letters takes texts, and '00.png' is something else"):
+    with pytest.raises(InputError, match=r"texts, which the encoder letters takes, but '00.png' is an image"):
         embed(named, letters, cache=None, content=content)
 
 
@@ -214,9 +214,9 @@ def test_texts(tmp_path):
 
 def test_an_encoder_of_the_other_kind_is_refused(items):
     letters = callable_encoder(lambda batch: [[1]] * len(batch), "letters", kind="text")
-    with pytest.raises(InputError, match=r"the encoder letters takes texts, and '00.png' is something else"):
+    with pytest.raises(InputError, match=r"texts, which the encoder letters takes, but '00.png' is an image"):
         embed(items, letters, cache=None)
-    with pytest.raises(InputError, match=r"takes images, .* sentence:"):
+    with pytest.raises(InputError, match=r"expected images, .* is no image: give images, .* sentence:"):
         embed([Item("row 1", text="hello")], Counting(), cache=None)
 
 

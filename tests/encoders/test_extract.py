@@ -164,7 +164,10 @@ def test_a_pretrained_encoder(images, tmp_path, monkeypatch):
         extract(images, output)
     features = extract(images, output, skip_unreadable=True).features
     assert features.labels.tolist() == [0, 0, 0, 1, 1]
-    assert features.source["left_out"] == "1 unreadable images"
+    assert features.source["left_out"] == "1 unreadable image"
+    assert not extract(images, output, skip_unreadable=True).computed
+    with pytest.raises(InputError, match=r"1\.png"):  # although a file of these images is there: it lacks one
+        extract(images, output)
 
 
 @pytest.mark.parametrize("archive", [False, True])

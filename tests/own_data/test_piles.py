@@ -80,6 +80,8 @@ def test_fewer_than_two_classes_are_refused_and_the_reason_told(tmp_path):
     (tmp_path / "dog").mkdir()
     with pytest.raises(InputError, match=r"only 'cat' \(left out: 1 x empty class folder"):
         read_labelled(tmp_path)
+    with pytest.raises(InputError, match=r"got 'a\.png': give a folder with one sub-folder per class"):
+        read_labelled(tmp_path / "cat" / "a.png")
 
 
 def test_a_pile_is_any_folder(tmp_path):
@@ -296,6 +298,12 @@ def test_uneven_rows_are_left_out_and_the_others_keep_their_numbers(tmp_path):
         ("row 3", "uneven row"),
         ("row 4", "uneven row"),
     ]
+
+
+def test_spreadsheets_may_write_semicolons(tmp_path):
+    (tmp_path / "t.csv").write_text('\ufefflabel;text\ncat;"it purrs; always"\ndog;1,5 barks\n', encoding="utf-8")
+    pile = read_labelled(tmp_path / "t.csv")
+    assert [(item.label, item.text) for item in pile.items] == [("cat", "it purrs; always"), ("dog", "1,5 barks")]
 
 
 def test_lines_that_are_no_json_are_left_out(tmp_path):

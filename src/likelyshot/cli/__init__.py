@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -122,11 +123,9 @@ def spread(arguments: Sequence[str]) -> list[str]:
     spread_out: list[str] = []
     option, has_value = "", False
     if len(arguments) > 1 and arguments[0] in ALONE and not arguments[1].startswith("-"):
-        query = f" --query {arguments[2] if arguments[2:] else 'PILE'}" if arguments[0] == "classify" else ""
-        raise InputError(
-            f"expected labelled examples after --support, got {arguments[1]!r} without it: "
-            f"likelyshot {arguments[0]} --support {arguments[1]}{query}"
-        )
+        query = ["--query", *(arguments[2:3] or ["PILE"])] if arguments[0] == "classify" else []
+        right = shlex.join(["likelyshot", arguments[0], "--support", arguments[1], *query])
+        raise InputError(f"expected labelled examples after --support, got {arguments[1]!r} without it: {right}")
     several = (*SEVERAL, *PATHS) if arguments and arguments[0] in ALONE else SEVERAL
     for argument in _with_address(arguments):
         if argument.startswith("-") and not argument[1:].isdigit():

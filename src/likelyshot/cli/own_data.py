@@ -162,6 +162,8 @@ def check_outputs(
     if gallery is not None:
         if gallery.is_dir():
             raise InputError(f"expected a file for the page, but {gallery} is a folder: add a name, like gallery.html")
+        if gallery.suffix.lower() not in (".html", ".htm"):
+            raise InputError(f"expected a page that ends in .html after --gallery, but got {gallery}: rename it")
         if not gallery.parent.is_dir():
             raise InputError(f"cannot write {gallery}: the folder {gallery.parent} does not exist, so create it first")
     for folder in (copy_to, link_to):

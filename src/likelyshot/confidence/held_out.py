@@ -361,8 +361,8 @@ class Expectation:
         if self.single:
             sentences.append(f"Classes with one example are not part of that figure: {', '.join(self.single)}.")
         if confused := self.confused()[:NAMED]:
-            named = ", ".join(f"{true} for {other} ({n:.2g} of {total:.0f})" for true, other, n, total in confused)
-            sentences.append(f"Held-out examples taken for another class: {named}.")
+            named = ", ".join(f"{true} taken for {other} ({_of(n, total)})" for true, other, n, total in confused)
+            sentences.append(f"Mistakes on held-out examples: {named}.")
         return sentences
 
     def advice(self, names: Sequence[str] | None = None) -> list[str]:
@@ -379,6 +379,16 @@ class Expectation:
             name = f"example {row + 1}" if names is None else names[row]
             sentences.append(f"Check the label of {name}: it is {label}, but the other examples suggest {better}.")
         return sentences
+
+
+def _of(count: float, total: float) -> str:
+    """Say how many of all, on average if examples were held out several times with different answers.
+
+    >>> _of(2.0, 4.0), _of(0.5, 5.0)
+    ('2 of 4', '0.5 of 5 on average')
+    """
+    average = "" if abs(count - round(count)) < 0.05 else " on average"
+    return f"{count:.2g} of {total:.0f}{average}"
 
 
 def expect(

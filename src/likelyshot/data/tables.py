@@ -234,7 +234,7 @@ def _read_csv(path: Path) -> tuple[Any, Mapping[int, Problem]]:
         problems[number] = Problem(f"row {number}", "uneven row", detail)
         return "skip"
 
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(path)
     header = next(csv_rows(path, delimiter), [])
     table = arrow.read_csv(
         path,
@@ -243,6 +243,13 @@ def _read_csv(path: Path) -> tuple[Any, Mapping[int, Problem]]:
         arrow.ConvertOptions(column_types=dict.fromkeys(header, pyarrow.string())),  # 007 stays 007
     )
     return table, problems
+
+
+def _delimiter(path: Path) -> str:
+    """Say what separates cells: a comma, or a semicolon, which spreadsheets write where decimals have a comma."""
+    with path.open(encoding="utf-8-sig") as file:
+        header = file.readline()
+    return ";" if ";" in header and "," not in header else ","
 
 
 def _read_parquet(path: Path) -> tuple[Any, Mapping[int, Problem]]:

@@ -386,7 +386,8 @@ def _check_kind(items: Sequence[Item], encoder: Embedder) -> None:
         if isinstance(item, Member) and encoder.kind == "image":
             continue
         if (item.path if encoder.kind == "image" else item.text) is None:
+            got = "an image" if encoder.kind == "text" else "no image"
             raise InputError(
-                f"the encoder {encoder.name} takes {encoder.kind}s, and {item.name!r} is something else: choose an "
-                f"encoder like {other}"
+                f"expected {encoder.kind}s, which the encoder {encoder.name} takes, but {item.name!r} is {got}: give "
+                f"{encoder.kind}s, or use another encoder for all, such as {other}"
             )

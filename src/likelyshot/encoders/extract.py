@@ -89,7 +89,9 @@ def extract(data: str | Path, output: str | Path, **settings: Unpack[ExtractSett
         return _extract_head(data, output, options)
     inputs = _open(data, options)
     if (before := _extraction(output)) is not None and before == _key(inputs.listing, _contents(inputs.images)):
-        return _as_it_is(output)
+        found = _as_it_is(output)
+        if "left_out" not in found.source or options["skip_unreadable"]:
+            return found
     if cluster() is not None:
         _embed_blocks(inputs, output, options, None)
         return merge_blocks(parts_folder(output), output)
@@ -267,7 +269,7 @@ def _saved(
     unreadable: int,
 ) -> Extracted:
     """Write a features file, a few thousand vectors at a time."""
-    source |= {"left_out": f"{unreadable} unreadable images"} if unreadable else {}
+    source |= {"left_out": f"{unreadable} unreadable image{'s' if unreadable > 1 else ''}"} if unreadable else {}
     Features(torch.tensor(vectors[:1]), labels[:1], classes, source)  # checks the names and that there is a vector
     pieces = (_lifted(torch.tensor(vectors[at : at + ROWS])).numpy() for at in range(0, len(vectors), ROWS))
     count, dim = vectors.shape

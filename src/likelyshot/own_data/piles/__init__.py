@@ -60,7 +60,8 @@ def read_labelled(
         only = f"only {next(iter(counts))!r}" if counts else "none"
         raise InputError(
             f"expected labelled examples of two classes or more in {' and '.join(map(str, paths))}, but found {only}"
-            f"{left_out(pile.problems)}: give a folder with one sub-folder per class, or a table with paths and labels"
+            f"{left_out(pile.problems)}: give a folder with one sub-folder per class, or a table with labels and "
+            "with paths below its own folder"
         )
     return replace(pile, problems=pile.problems + _similar([str(label) for label in counts]))
 
@@ -191,7 +192,10 @@ def only_in_pile(labelled: Pile, pile: Pile) -> list[Problem]:
 def _existing(path: str | Path) -> Path:
     path = Path(path)
     if not os.path.exists(path):  # Path.exists raises for names that are too long  # noqa: PTH110
-        raise InputError(f"expected a folder or a file, but nothing is at {str(path)[:200]!r}: check the path")
+        raise InputError(
+            f"expected a folder or a file, but nothing is at {str(path)[:200]!r}: check the path"
+            ", and put quotes around it if it has spaces"
+        )
     return path
 
 
@@ -260,7 +264,8 @@ def _read_file(path: Path, columns: Columns, root: str | Path | None, labelled: 
         raise InputError(f"expected an image that can be read, but {path.name!r} is a {WITHOUT_HEIC}")
     if kind not in (*READERS, *ARCHIVES):
         known = " ".join(sorted(READERS))
-        raise InputError(f"expected a folder or one of {known}, but got {path.name!r}: convert it")
+        remedy = "give a folder with one sub-folder per class" if labelled and kind in SUFFIXES else "convert it"
+        raise InputError(f"expected a folder or one of {known}, but got {path.name!r}: {remedy}")
     if kind in ARCHIVES:
         if labelled:
             raise InputError(f"expected a folder or a table of labelled examples, but got {path.name!r}: unpack it")
@@ -276,7 +281,7 @@ def _read_file(path: Path, columns: Columns, root: str | Path | None, labelled: 
             return streamed
     with reading(path):
         if not path.stat().st_size:
-            raise InputError("expected rows, but got an empty file: write it again")
+            raise InputError("expected rows, but got an empty file: give one with a header and rows")
         folders = [Path(os.path.realpath(place)) for place in (path.parent, root) if place is not None]
         if kind not in TABLES:
             return read_features(path, labelled, [*folders, Path.cwd().resolve()])

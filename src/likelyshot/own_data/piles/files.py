@@ -51,7 +51,7 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
     count = len(table.rows)
     problems = list(table.problems)
     if not count:
-        raise InputError(f"expected rows below a header, but found none{left_out(problems)}: write it again")
+        raise InputError(f"expected rows below a header, but found none{left_out(problems)}: add rows")
     known = {column.name for column in table.columns}
     answers = table.find(ANSWER_COLUMNS)  # None unless this is a table of answers, or of corrections
     if answers is not None:  # its columns are ours, not those of the user's tables
@@ -64,7 +64,8 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
     if labelled and label_column is None:
         usual = ", ".join(LABEL_COLUMNS)
         raise InputError(
-            f"expected a column of labels ({usual}), but got {table.header}: name it with label_column (--label-column)"
+            f"expected a column of labels ({usual}), but got {table.header}: name yours with --label-column "
+            "(label_column= in Python)"
         )
     labels = [None] * count if label_column is None else [cell or None for cell in label_column.texts()]
     answered = answers is not None and label_column is answers
@@ -88,8 +89,8 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
     if texts is None:
         expected = "a column of paths (path, image, file), of texts (text, sentence, title) or of embeddings"
         raise InputError(
-            f"expected {expected}, but got {table.header}: name it with path_column or text_column (--path-column, "
-            "--text-column)"
+            f"expected {expected}, but got {table.header}: name yours with --path-column or --text-column (path_column= "
+            "or text_column= in Python)"
         )
     cells = texts.texts() if answers is None else list(map(as_written, texts.texts()))
     rows = list(zip(names, labels, cells, strict=True))
