@@ -149,6 +149,8 @@ def test_extract(run, images, tmp_path):
         (("classify", "-s", "f.safetensors", "-q", "f.safetensors", "--part", "1/2"), "for the answers of a part"),
         (("classify", "-s", "x", "-q", "y", "-o", "z", "--gallery", "a.html", "--part", "1/2"), "leave out --gallery"),
         (("merge", "nothing"), "but nothing does not exist: check the path"),
+        (("merge", "nothing", "-o", "a.csv"), "but nothing does not exist: check the path"),
+        (("merge", ".", "-o", "a.csv"), "wrote with --part, but . has no such parts: check the path"),
         (
             ("sweep", "f.safetensors", "--ray", "127.0.0.1:1"),
             "cluster at 127.0.0.1:1, but nothing answers",

@@ -58,7 +58,7 @@ def test_what_is_finished_is_not_done_again(place, monkeypatch):
     assert len(wanted) == 10
     gone = sorted(wanted)[4]  # the first is the manifest
     (place / "answers" / gone).unlink()
-    with pytest.raises(InputError, match=rf"9 files.*1 of them is missing, such as {gone}"):
+    with pytest.raises(InputError, match=rf"9 files.*1 is missing, such as {gone}"):
         merge_answers(place / "answers", place / "all.csv")
     asked = []
     chunks = type(result).chunks

@@ -114,10 +114,10 @@ def _check_whole(folder: Path, files: Sequence[Path]) -> None:
         which = f"{'part' if len(whose) == 1 else 'parts'} {', '.join(map(str, whose))} of {parts}"
         what = "the rest is" if parts == 1 else f"{which} {'is' if len(whose) == 1 else 'are'}"
         again = "the command" if parts == 1 else f"--part {whose[0]}/{parts}"
+        count = "1 is" if len(missing) == 1 else f"{len(missing)} are"
         raise InputError(
-            f"expected {len(files)} files of answers in {folder}, but {len(missing)} of them "
-            f"{'is' if len(missing) == 1 else 'are'} missing, such as {files[missing[0]].name}, so {what} not finished: "
-            f"run {again} again"
+            f"expected {len(files)} files of answers in {folder}, but {count} missing, such as "
+            f"{files[missing[0]].name}, so {what} not finished: run {again} again"
         )
 
 
