@@ -51,7 +51,14 @@ def test_job_arrays(variables, part):
         ("two", {}, "got 'two'"),
         ("auto", {}, "neither is set"),
         ("auto", {"JOB_COMPLETION_INDEX": "0"}, "JOB_COMPLETIONS, but it is not set"),
-        ("auto", {"SLURM_ARRAY_TASK_ID": "x", "SLURM_ARRAY_TASK_COUNT": "2"}, "expected numbers"),
+        (
+            "auto",
+            {"SLURM_ARRAY_TASK_ID": "x", "SLURM_ARRAY_TASK_COUNT": "2"},
+            "in the variable .*_ID, but got 'x'",
+        ),
+        ("auto", {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "3"}, "one of 3 parts, but .* say part 7"),
+        ("auto", {"JOB_COMPLETION_INDEX": "2", "JOB_COMPLETIONS": "2"}, "one of 2 parts, but .* say part 3"),
+        ("auto", {"JOB_COMPLETION_INDEX": "0", "JOB_COMPLETIONS": "0"}, "one of 0 parts"),
     ],
 )
 def test_other_parts_are_refused(text, variables, words):

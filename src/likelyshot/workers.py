@@ -37,6 +37,8 @@ EXTRA = "pip install 'likelyshot[ray]'"
 SETTINGS = b"\0\0\0\4"
 #: What a client of HTTP/2 sends first: these words, and a frame of no settings.
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS + bytes(5)
+#: The variables of a job array of Slurm: which task, the first one, by how much they differ, how many there are.
+SLURM = ("ID", "MIN", "STEP", "COUNT")
 #: What a Ray that we start need not do: report to its makers, hide accelerators, and keep statistics for a dashboard.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -91,25 +93,35 @@ class Part:
 
     @classmethod
     def _from_variables(cls, environment: Mapping[str, str]) -> Part:
-        try:
-            if "SLURM_ARRAY_TASK_ID" in environment:
-                first, step = (int(environment.get(f"SLURM_ARRAY_TASK_{key}", 1)) for key in ("MIN", "STEP"))
-                number = (int(environment["SLURM_ARRAY_TASK_ID"]) - first) // (step or 1) + 1
-                return cls.parse(f"{number}/{int(environment['SLURM_ARRAY_TASK_COUNT'])}")
-            if "JOB_COMPLETION_INDEX" in environment:
-                number = int(environment["JOB_COMPLETION_INDEX"]) + 1
-                return cls.parse(f"{number}/{int(environment['JOB_COMPLETIONS'])}")
-        except KeyError as missing:
+        if "SLURM_ARRAY_TASK_ID" in environment:
+            environment = {"SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_STEP": "1", **environment}
+            place, first, step, count = (_number(f"SLURM_ARRAY_TASK_{key}", environment) for key in SLURM)
+            part = cls((place - first) // (step or 1) + 1, count)
+        elif "JOB_COMPLETION_INDEX" in environment:
+            place, count = (_number(name, environment) for name in ("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS"))
+            part = cls(place + 1, count)
+        else:
             raise InputError(
-                f"expected the variable {missing.args[0]}, but it is not set: set it to the number of parts, or give "
-                "--part I/N"
-            ) from None
-        except ValueError:
-            raise InputError("expected numbers in the variables of the job array: give --part I/N instead") from None
+                "expected a job array of Slurm (SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT) or of Kubernetes "
+                "(JOB_COMPLETION_INDEX and JOB_COMPLETIONS), but neither is set: give --part I/N"
+            )
+        if not 1 <= part.number <= part.count:
+            raise InputError(
+                f"expected one of {part.count} parts, but the variables of the job array say part {part.number}: "
+                "number the array without gaps, or give --part I/N"
+            )
+        return part
+
+
+def _number(name: str, environment: Mapping[str, str]) -> int:
+    text = environment.get(name)
+    if text is None:
         raise InputError(
-            "expected a job array of Slurm (SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT) or of Kubernetes "
-            "(JOB_COMPLETION_INDEX and JOB_COMPLETIONS), but neither is set: give --part I/N"
+            f"expected the variable {name}, but it is not set: set it to the number of parts, or give --part I/N"
         )
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise InputError(f"expected a number in the variable {name}, but got {text[:80]!r}: give --part I/N instead")
+    return int(text)
 
 
 @contextlib.contextmanager

@@ -113,11 +113,14 @@ def test_a_part_embeds_its_own_images_only(run, images, tmp_path, monkeypatch):
         assert len(seen) == len(set(seen)) == 65
         code, _, err = run(*command, "-o", name, "--part", "1/3")
         assert (code, "but it has others" in err) == (2, True)  # without all probabilities
-        last = sorted((tmp_path / name / "_vectors").glob("block-*"))[-1]
+        *_, other, last = sorted((tmp_path / name / "_vectors").glob("block-*"))
         data = last.read_bytes()
         last.unlink()
         code, _, err = run("merge", name, "-o", "merged.csv")
         assert (code, "part 3 of 3 is not finished: run the command with --part 3/3 again" in err) == (2, True)
+        last.write_bytes(other.read_bytes())
+        code, _, err = run("merge", name, "-o", "merged.csv")
+        assert (code, f"{last.name} is of another run: remove it, and run the part again" in err) == (2, True)
         last.write_bytes(data)
         code, out, err = run("merge", name, "-o", "merged.csv")
         assert code == 0, err
@@ -149,6 +152,8 @@ def test_extract(run, images, tmp_path):
         (("classify", "-s", "f.safetensors", "-q", "f.safetensors", "--part", "1/2"), "for the answers of a part"),
         (("classify", "-s", "x", "-q", "y", "-o", "z", "--gallery", "a.html", "--part", "1/2"), "leave out --gallery"),
         (("merge", "nothing"), "but nothing does not exist: check the path"),
+        (("merge", "nothing", "-o", "a.csv"), "but nothing does not exist: check the path"),
+        (("merge", ".", "-o", "a.csv"), "wrote with --part, but . has no such parts: check the path"),
         (
             ("sweep", "f.safetensors", "--ray", "127.0.0.1:1"),
             "cluster at 127.0.0.1:1, but nothing answers",

@@ -83,7 +83,7 @@ def test_what_is_finished_is_not_done_again_and_progress_is_whole(networks, tmp_
 
 
 def test_a_missing_part_is_named(networks, tmp_path):
-    with pytest.raises(InputError, match=r"found none: run a command with --part first"):
+    with pytest.raises(InputError, match=r"has no such parts: check the path"):
         merge_parts(tmp_path)
     run_part(jobs(networks, ["mll"]), networks, Part(2, 3), tmp_path, about={})
     with pytest.raises(InputError, match=r"3 parts in .*parts 1, 3 of 3 are not finished: .*--part 1/3 again"):

@@ -66,9 +66,10 @@ def merge(
         if output is not None and (folder / MANIFEST).exists():
             screen.print(f"Wrote {merge_answers(folder, output):,} answers to {output}", soft_wrap=True)
             return
+        merged = merge_parts(folder)
         if output is not None:
             raise InputError(f"the results of an evaluation are merged in {folder}: leave out -o")
-        _evaluations(screen, folder, merge_parts(folder))
+        _evaluations(screen, folder, merged)
 
 
 def _evaluations(screen: Console, folder: Path, merged: Merged) -> None:

@@ -33,7 +33,7 @@ from likelyshot.errors import InputError
 from likelyshot.machine import Progress, cluster, map_blocks
 from likelyshot.workers import Part
 
-FORM = "likelyshot.block/3"
+FORM = "likelyshot.block/4"
 MANIFEST = "_likelyshot.json"
 #: Items of a block, about.
 BLOCK = 512
@@ -57,6 +57,10 @@ class Manifest(msgspec.Struct):
 
 
 class _Facts(msgspec.Struct):
+    """What a block says: whose it is, which one, and what was left out."""
+
+    identity: str
+    number: int
     problems: list[tuple[str, str, str]]
 
 
@@ -132,7 +136,8 @@ def embed_blocks(
             **more(span, block.positions),
         }
         problems = [(problem.name, problem.kind, problem.detail) for problem in block.problems]
-        write_container(_file(folder, number, count), tensors, {"problems": problems}, form=FORM)
+        about = msgspec.to_builtins(_Facts(identity, number, problems))
+        write_container(_file(folder, number, count), tensors, about, form=FORM)
         done(span.stop - span.start)
     return len(missing), len(earlier)
 
@@ -231,8 +236,12 @@ def read_blocks(folder: Path, command: str = "run the command") -> Whole:
         )
     collected: dict[str, list[Tensor]] = {}
     problems = []
-    for file in files:
+    for number, file in enumerate(files):
         tensors, facts = read_container(file, _Facts, form=FORM, **TEXTS)
+        if (facts.identity, facts.number) != (about.identity, number):
+            raise InputError(
+                f"expected vectors that were written to {folder}, but {file.name} is of another run: {TEXTS['remedy']}"
+            )
         for name, value in tensors.items():
             if name != "vectors":
                 collected.setdefault(name, []).append(value)

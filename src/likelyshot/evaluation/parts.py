@@ -183,7 +183,7 @@ def merge_parts(folder: str | Path) -> Merged:
     place = Path(folder) / FOLDER
     files = sorted(place.glob("*_*-of-*.safetensors")) if place.is_dir() else []
     if not files:
-        raise InputError(f"expected parts of an evaluation in {place}, but found none: run a command with --part first")
+        raise InputError(f"expected what commands wrote with --part, but {folder} has no such parts: check the path")
     newest = max(files, key=lambda file: file.stat().st_mtime_ns)  # the folder may hold parts of earlier settings
     _, last = _read(newest)
     return _merged(place, last.jobs, last.part[1], last.about)

@@ -11,20 +11,26 @@ import msgspec
 
 from likelyshot.data.files import Count, output_folder, read_document, write_document
 from likelyshot.errors import InputError
-from likelyshot.own_data.answers import Answers, Tally, check_answers_path, write_answers, write_tables
+from likelyshot.own_data.answers import Answers, Tally, check_answers_path, write_tables
 from likelyshot.workers import Part
 
 #: What says whose answers a folder holds; readers of Parquet folders pass over names that begin so.
 MANIFEST = "_likelyshot.json"
 #: Answers of one file, about: what a killed run does again.
 FILE_ROWS = 2**16
+#: What a file says in its schema: the identity of the folder, and which file it is.
+STAMP = b"likelyshot.answers"
 
 
 class _Manifest(msgspec.Struct):
     identity: str
     files: Count
     parts: Count
-    format: Literal["likelyshot.answers/1"] = "likelyshot.answers/1"
+    format: Literal["likelyshot.answers/2"] = "likelyshot.answers/2"
+
+    def stamp(self, number: int) -> bytes:
+        """Tell a file of the folder from any other."""
+        return f"{self.identity} {number}".encode()
 
 
 def write_folder(
@@ -56,21 +62,23 @@ def write_folder(
     count = -(-blocks // together)
     folder = output_folder(folder)
     parts = 1 if part is None else part.count
-    _claim(folder, _Manifest(identity, count, parts))
+    manifest = _Manifest(identity, count, parts)
+    _claim(folder, manifest)
     own_numbers = range(count) if part is None else part.of(count)
     earlier = [number for number in own_numbers if _file(folder, number, count).is_file()]
     missing = [number for number in own_numbers if number not in set(earlier)]
     for number in earlier:
         if tally is not None:
-            table = _read(_file(folder, number, count), ["predicted", "reject"])
+            table = _read(folder, manifest, number, ["predicted", "reject"])
             tally.add(table["predicted"].to_pylist(), table["reject"].to_pylist())
     numbers = [block for n in missing for block in range(n * together, min(blocks, (n + 1) * together))]
     if numbers:
         answers = chunks(numbers) if tally is None else tally.through(chunks(numbers))
         stream = zip(numbers, answers, strict=True)
         for number, group in itertools.groupby(stream, key=lambda pair: pair[0] // together):
-            pieces = (piece for _, piece in group)
-            write_answers(_file(folder, number, count), pieces, all_probabilities=all_probabilities)
+            stamp = {STAMP: manifest.stamp(number)}
+            tables = (piece.table(all_probabilities=all_probabilities) for _, piece in group)
+            write_tables(_file(folder, number, count), (table.replace_schema_metadata(stamp) for table in tables))
     return len(missing), len(earlier)
 
 
@@ -84,14 +92,13 @@ def merge_answers(folder: str | Path, output: str | Path) -> int:
     folder = Path(folder)
     check_answers_path(output)
     manifest = _manifest(folder)
-    files = [_file(folder, number, manifest.files) for number in range(manifest.files)]
-    _check_whole(folder, files)
+    _check_whole(folder, [_file(folder, number, manifest.files) for number in range(manifest.files)])
     count = 0
 
     def tables() -> Iterator[Any]:
         nonlocal count
-        for file in files:
-            table = _read(file)
+        for number in range(manifest.files):
+            table = _read(folder, manifest, number)
             count += len(table)
             yield table
 
@@ -107,8 +114,9 @@ def _check_whole(folder: Path, files: Sequence[Path]) -> None:
         which = f"{'part' if len(whose) == 1 else 'parts'} {', '.join(map(str, whose))} of {parts}"
         what = "the rest is" if parts == 1 else f"{which} {'is' if len(whose) == 1 else 'are'}"
         again = "the command" if parts == 1 else f"--part {whose[0]}/{parts}"
+        count = "1 is" if len(missing) == 1 else f"{len(missing)} are"
         raise InputError(
-            f"expected {len(files)} files of answers in {folder}, but {len(missing)} are missing, such as "
+            f"expected {len(files)} files of answers in {folder}, but {count} missing, such as "
             f"{files[missing[0]].name}, so {what} not finished: run {again} again"
         )
 
@@ -139,12 +147,15 @@ def _file(folder: Path, number: int, count: int) -> Path:
     return folder / f"answers-{number + 1:05d}-of-{count:05d}.parquet"
 
 
-def _read(path: Path, columns: list[str] | None = None) -> Any:
+def _read(folder: Path, manifest: _Manifest, number: int, columns: list[str] | None = None) -> Any:
     from pyarrow import ArrowException, parquet
 
+    path = _file(folder, number, manifest.files)
+    again = "remove it, and run the command again, which writes it again"
     try:
-        return parquet.read_table(path, columns=columns, partitioning=None)
+        table = parquet.read_table(path, columns=columns, partitioning=None)
     except (ArrowException, OSError, KeyError) as error:
-        raise InputError(
-            f"cannot read {path} ({str(error)[:120]}): remove it, and run the command again, which writes it again"
-        ) from None
+        raise InputError(f"cannot read {path} ({str(error)[:120]}): {again}") from None
+    if (table.schema.metadata or {}).get(STAMP) != manifest.stamp(number):
+        raise InputError(f"expected answers that were written to {folder}, but {path.name} is of another run: {again}")
+    return table.replace_schema_metadata(None)
