@@ -19,7 +19,7 @@ from torch import Tensor
 from likelyshot.data.datasets import ImageSet, open_images, refuse_unreadable
 from likelyshot.data.datasets.sources import Source
 from likelyshot.data.features import READERS, Base, Features, write_features
-from likelyshot.data.files import Streamed, output_folder, write_tensors
+from likelyshot.data.files import Streamed, output_file, output_folder, write_tensors
 from likelyshot.data.items import Item, Lazy, PackedNames
 from likelyshot.data.shards import Shards
 from likelyshot.encoders.blocks import embed_blocks, parts_folder, read_blocks, remove_blocks
@@ -195,7 +195,7 @@ def _checked(data: Path, output: Path, settings: ExtractSettings) -> ExtractSett
     if unknown := next((key for key in settings if key not in DEFAULTS), None):
         raise TypeError(f"extract() got an unexpected keyword argument {unknown!r}")
     options: ExtractSettings = {**DEFAULTS, **settings}
-    output_folder(output.parent, make=False)
+    output_file(output)
     check_device(options["device"])
     return options
 
