@@ -291,6 +291,24 @@ def test_what_cannot_be_done_is_said_and_ends_with_2(run, files, arguments, word
     assert "Traceback" not in out + err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["classify", "-s", "few.npz", "-q", "pile.npy", "-o", "a.csv", "--gallery", "pipe.html"],
+        ["classify", "-s", "few.npz", "-q", "pile.npy", "-o", "pipe.csv"],
+        ["fit", "-s", "few.npz", "-o", "pipe.safetensors"],
+        ["label", "pile.npy", "-o", "pipe.csv", "--export", "features"],
+    ],
+)
+def test_nothing_is_written_if_a_place_is_a_pipe(run, files, arguments):
+    for ending in ("html", "csv", "safetensors"):
+        os.mkfifo(f"pipe.{ending}")
+    before = sorted(files.iterdir())
+    code, _, err = run(*arguments)
+    assert (code, "is a device or a pipe: give the name of a file" in err) == (2, True)
+    assert sorted(files.iterdir()) == before
+
+
 def test_columns_can_be_named(run, files):
     few = np.load("few.npz")
     lines = [",".join(map(str, [*row, label])) for row, label in zip(few["features"], few["labels"], strict=True)]

@@ -335,7 +335,7 @@ def test_explore_shows_a_folder_of_images_on_a_map(run, tmp_path):
 def test_explore_refuses_before_it_writes(run, file, features, tmp_path):
     code, _, err = run("explore", file, *QUICK, "-o", tmp_path)
     assert code == 2
-    assert "is a folder: use -o" in err
+    assert "is a folder: give the name of a file" in err
     signed = Features.from_arrays(features.vectors - 0.2, features.labels).save(tmp_path / "signed.safetensors")
     code, _, err = run("explore", signed, *QUICK, "-o", tmp_path / "p.html")
     assert code == 2
@@ -652,6 +652,19 @@ def test_the_rest_of_an_output_is_not_written_if_a_place_is_wrong(run, tmp_path,
         code, _, err = run(*arguments, "--figures", tmp_path / wrong)
         assert (code, "cannot write to" in err) == (2, True)
         assert not (tmp_path / "page.html").exists()
+
+
+def test_a_pipe_is_refused_before_anything_is_computed(run, tmp_path, file):
+    os.mkfifo(tmp_path / "pipe.html")
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    for arguments in (
+        ("explore", file, "-o", tmp_path / "pipe.html", "--figures", tmp_path / "figures"),
+        ("report", "nothing.json", "-o", tmp_path / "pipe.html"),
+        ("extract", file, "-o", tmp_path / "pipe.safetensors"),
+    ):
+        code, _, err = run(*arguments)
+        assert (code, "is a device or a pipe: give the name of a file" in err) == (2, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe.html", "pipe.safetensors"]
 
 
 @pytest.mark.processes

@@ -142,6 +142,8 @@ def test_parts_of_the_package_by_name(run):
         (["--devices", "1000000000"], "expected --devices from 1 to 4,096, got 1000000000"),
         (["--devices", "0"], "expected --devices from 1 to 4,096, got 0"),
         (["--devices", "many"], "expected --devices from 1 to 4,096, got 'many'"),
+        (["--devices", "\N{SUPERSCRIPT TWO}"], "expected --devices from 1 to 4,096"),
+        (["--devices", "9" * 5000], "expected --devices from 1 to 4,096, got '999999"),
         (["--num-nodes", "-1"], "expected --num-nodes from 1"),
         (["--strategy", "abacus"], "cannot train on these devices"),
     ],

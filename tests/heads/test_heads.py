@@ -102,6 +102,15 @@ def test_a_file_with_other_weights_than_it_says_is_refused(facts, tmp_path, feat
         load_head(tmp_path / "c.safetensors")
 
 
+def test_weights_that_are_no_real_numbers_are_refused(tmp_path):
+    tensors, facts = heads.stored(heads.build("feat", {}, dim=12))
+    name = min(tensors)
+    tensors[name] = tensors[name].to(torch.complex64)
+    write_tensors(tmp_path / "f.safetensors", tensors, {"head": json.dumps(facts)})
+    with pytest.raises(InputError, match=r"expected weights of this architecture, .* torch.complex64 instead of"):
+        load_head(tmp_path / "f.safetensors")
+
+
 def test_a_file_without_a_head_is_refused(tmp_path):
     save_checkpoint(tmp_path / "c.safetensors", Checkpoint({"encoder.x": torch.zeros(1)}, {}))
     with pytest.raises(InputError, match=r"expected a trained head in .*c.safetensors, but it has none"):

@@ -211,6 +211,11 @@ def test_other_endings_are_refused_and_the_three_named(tmp_path, name):
         check_answers_path(tmp_path / name)
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+def test_any_name_of_a_file_can_be_written(tmp_path, ending):
+    assert write_answers(tmp_path / f"caf\udce9.{ending}", make(1)).stat().st_size
+
+
 def test_places_that_cannot_be_written_are_refused(tmp_path):
     (tmp_path / "a.csv").mkdir()
     with pytest.raises(InputError, match="is a folder"):

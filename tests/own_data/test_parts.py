@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from likelyshot import callable_encoder
+from likelyshot.data.files import read_container, write_container
+from likelyshot.encoders.blocks import FORM
 from likelyshot.errors import InputError
 from likelyshot.own_data.parts import classify_parts, embed_part, is_embedded
 from likelyshot.own_data.piles import read_pile
@@ -42,3 +44,26 @@ def test_texts_in_parts_have_the_answers_of_one_call(tmp_path, monkeypatch):
     other = fit(tmp_path / "few.jsonl", **settings, seed=1)
     with pytest.raises(InputError, match="but it has others"):
         embed_part(other, pile, tmp_path / "answers", Part(1, 2), cache=None)
+
+
+def test_damaged_parts_are_refused(tmp_path):
+    (tmp_path / "few.csv").write_text("text,label\nabc,x\nabcc,x\nhhg,y\nhhh,y\n")
+    fitted = fit(tmp_path / "few.csv", encoder=callable_encoder(letters, "letters", kind="text"), cache=None)
+    pile = read_pile(tmp_path / "few.csv")
+    place = tmp_path / "answers"
+    embed_part(fitted, pile, place, Part(1, 1), cache=None)
+    block = next((place / "_vectors").glob("block-*"))
+    tensors, facts = read_container(block, dict, form=FORM, what="", remedy="")
+    for name in tensors:
+        others = {key: value for key, value in tensors.items() if key != name}
+        write_container(block, others, facts, form=FORM)
+        with pytest.raises(InputError, match=f"has no {name}: remove it, and run the part again"):
+            classify_parts(place)
+    write_container(block, tensors, facts, form=FORM)
+    manifest = place / "_vectors" / "_likelyshot.json"
+    whole = json.loads(manifest.read_text())
+    for key in whole["facts"]:
+        facts = {other: value for other, value in whole["facts"].items() if other != key}
+        manifest.write_text(json.dumps(whole | {"facts": facts}))
+        with pytest.raises(InputError, match=f"the key '{key}' is missing"):
+            classify_parts(place)

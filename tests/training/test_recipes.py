@@ -333,3 +333,9 @@ def test_parts_by_name_and_by_path(tmp_path):
     assert load_recipe(str(mine)).pretrain.epochs == 24
     with pytest.raises(InputError, match=r"unknown recipe 'mine': .*\. For a file of your own, give a path that ends"):
         load_recipe("mine")
+
+
+def test_names_that_are_not_utf_8_are_refused(tmp_path):
+    change = "run.output=caf\udce9"
+    with pytest.raises(InputError, match=r"expected names in UTF-8 in the recipe, got 'caf\\udce9': rename"):
+        load_recipe("cub_head_mll", [change])

@@ -25,7 +25,6 @@ from likelyshot.cli.shared import (
     print_json,
     running,
 )
-from likelyshot.errors import InputError
 
 if TYPE_CHECKING:
     from likelyshot.data.features import Features
@@ -73,16 +72,14 @@ def explore(
         likelyshot explore F.safetensors --split val -o f.html --figures figures
     """
     with running(as_json) as (screen, start):
-        from likelyshot.data.files import locate, output_folder
+        from likelyshot.data.files import locate, output_file, output_folder
         from likelyshot.data.packaged import PACKAGED
         from likelyshot.evaluation.explore import explore as run
         from likelyshot.evaluation.explore import explore_map, explore_work
         from likelyshot.evaluation.run import read_features
         from likelyshot.report.explore_page import write_explore_figures, write_explore_page
 
-        if output.is_dir():
-            raise InputError(f"expected an HTML file, but {output} is a folder: use -o {output}/explore.html")
-        output_folder(output.parent, make=False)
+        output_file(output)
         if figures is not None:
             output_folder(figures, make=False)
         file, folders = features or PACKAGED, [Path.cwd()]

@@ -59,14 +59,14 @@ def fit(
     """
     with running(as_json) as (screen, start):
         from likelyshot.cli import own_data
-        from likelyshot.data.files import output_folder
+        from likelyshot.data.files import output_file, output_folder
         from likelyshot.errors import InputError
         from likelyshot.own_data.pipeline import fit as run
 
         chosen = own_data.method_and_params(method, param)
-        if output.is_dir() or output.suffix.lower() != ".safetensors":
+        if output.suffix.lower() != ".safetensors":
             raise InputError(f"expected a file for the model, got {output}: use a name ending in .safetensors")
-        output_folder(output.parent, make=False)
+        output_file(output)
         fitted = run(
             support,
             label_column=label_column,

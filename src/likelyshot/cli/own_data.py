@@ -147,7 +147,7 @@ def check_outputs(
     part: Part | None = None,
 ) -> None:
     """Refuse places that cannot be written before any work is done."""
-    from likelyshot.data.files import output_folder
+    from likelyshot.data.files import output_file, output_folder
     from likelyshot.own_data.answers import check_answers_path, is_folder
 
     if part is not None and (output is None or not is_folder(output)):
@@ -158,14 +158,10 @@ def check_outputs(
         output_folder(output, make=False)
     elif output is not None:
         check_answers_path(output)
-        output_folder(output.parent, make=False)
     if gallery is not None:
-        if gallery.is_dir():
-            raise InputError(f"expected a file for the page, but {gallery} is a folder: add a name, like gallery.html")
+        output_file(gallery, make_folder=False)
         if gallery.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"expected a page that ends in .html after --gallery, but got {gallery}: rename it")
-        if not gallery.parent.is_dir():
-            raise InputError(f"cannot write {gallery}: the folder {gallery.parent} does not exist, so create it first")
     for folder in (copy_to, link_to):
         if folder is not None:
             output_folder(folder, make=False)

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from likelyshot.cli.shared import JsonOption, print_json, running
-from likelyshot.errors import InputError
 
 
 def report(
@@ -39,7 +38,7 @@ def report(
         likelyshot report results/f results/sweep -o report.html --figures figures
     """
     with running(as_json) as (screen, start):
-        from likelyshot.data.files import output_folder
+        from likelyshot.data.files import output_file, output_folder
         from likelyshot.report import (
             compare_results,
             load_runs,
@@ -48,9 +47,7 @@ def report(
             write_report_page,
         )
 
-        if output.is_dir():
-            raise InputError(f"expected an HTML file, but {output} is a folder: use -o {output}/report.html")
-        output_folder(output.parent, make=False)
+        output_file(output)
         if figures is not None:
             output_folder(figures, make=False)
         progress, say = start(3)

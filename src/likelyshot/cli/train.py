@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import signal
 import sys
@@ -62,7 +63,9 @@ def train(
     from likelyshot.training.run import train as run
 
     screen = console(as_json)
-    machines = Machines(accelerator, int(devices) if devices.isdigit() else devices, num_nodes, strategy)
+    machines = Machines(
+        accelerator, int(devices) if re.fullmatch("[0-9]{1,18}", devices) else devices, num_nodes, strategy
+    )
     with stopping() as stop, progress_bar() as (say, show):
         try:
             summary = run(loaded, machines=machines, resume=resume, say=say, show=show, stop=stop)

@@ -76,6 +76,40 @@ def output_folder(path: str | Path, *, make: bool = True) -> Path:
     return folder
 
 
+def output_file(path: str | Path, *, make_folder: bool = True) -> Path:
+    """Check that a file can be written, before any work is done.
+
+    Args:
+        path: The file.
+        make_folder: Whether its folder will be made, if it does not exist.
+    """
+    path = Path(path)
+    _check_file(path)
+    if not make_folder and not path.parent.is_dir():
+        raise InputError(f"cannot write {path.name}: the folder {path.parent} does not exist, so create it first")
+    output_folder(path.parent, make=False)
+    return path
+
+
+def _check_file(path: Path) -> None:
+    """Refuse a path where a file cannot be put."""
+    _check_name(path)
+    with _writing(path):
+        if path.is_dir():
+            raise InputError(f"expected a file to write, but {path} is a folder: give the name of a file")
+        if _exists(path) and path.exists() and not path.is_file():
+            raise InputError(f"expected a file to write, but {path} is a device or a pipe: give the name of a file")
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"cannot write {path} ({reason}): choose another place") from None
+
+
 def _exists(place: Path) -> bool:
     """Whether something is there; a name that no file can have raises OSError, and a broken link exists."""
     try:
@@ -118,21 +152,14 @@ def replacing(path: str | Path) -> Iterator[Path]:
     ['a.txt']
     """
     path = Path(path)
-    _check_name(path)
-    try:
-        if path.is_dir():
-            raise InputError(f"expected a file to write, but {path} is a folder: give a file name")
-        if path.exists() and not path.is_file():
-            raise InputError(f"expected a file to write, but {path} is a device or a pipe: give a file name")
+    _check_file(path)
+    with _writing(path):
         remove_stale(path.parent, _prefix(path))
         with beside(path) as temporary:
             yield temporary
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
             temporary.replace(path)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"cannot write {path} ({reason}): choose another place") from None
 
 
 def write_whole(path: str | Path, data: bytes | str) -> Path:

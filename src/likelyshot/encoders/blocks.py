@@ -217,12 +217,13 @@ def _open(encoder: str) -> Embedder:
     return open_encoder(encoder)
 
 
-def read_blocks(folder: Path, command: str = "run the command") -> Whole:
+def read_blocks(folder: Path, command: str = "run the command", more: Sequence[str] = ()) -> Whole:
     """Check all blocks and read them, but for the vectors; one that is missing raises InputError.
 
     Args:
         folder: Where they are.
         command: What to run again for those that are missing.
+        more: Names of what `more` of `embed_blocks` gave.
     """
     about = read_document(folder / MANIFEST, Manifest, what="a folder of vectors of likelyshot", remedy=AGAIN)
     files = [_file(folder, number, about.blocks) for number in range(about.blocks)]
@@ -242,6 +243,8 @@ def read_blocks(folder: Path, command: str = "run the command") -> Whole:
             raise InputError(
                 f"expected vectors that were written to {folder}, but {file.name} is of another run: {TEXTS['remedy']}"
             )
+        if absent := {"vectors", "kept", "contents", *more} - set(tensors):
+            raise InputError(f"expected {TEXTS['what']} in {file}, but it has no {min(absent)}: {TEXTS['remedy']}")
         for name, value in tensors.items():
             if name != "vectors":
                 collected.setdefault(name, []).append(value)

@@ -108,16 +108,21 @@ def restore_module(module: nn.Module, tensors: Mapping[str, Tensor], where: str)
 
 
 def check_weights(module: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
-    """Raise InputError unless the weights have the names and shapes of the module's."""
-    expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
-    shapes = {name: tuple(value.shape) for name, value in tensors.items()}
-    for name in [*expected, *shapes]:
-        if expected.get(name) != shapes.get(name):
+    """Raise InputError unless the weights have the names, shapes and kinds of numbers of the module's."""
+    expected, given = _outlines(module.state_dict()), _outlines(tensors)
+    for name in [*expected, *given]:
+        if expected.get(name) != given.get(name):
             raise InputError(
                 f"expected weights of this architecture, but {where} has others: {name} is "
-                f"{shapes.get(name, 'missing')} instead of {expected.get(name, 'nothing')}; use the encoder and the "
+                f"{given.get(name, 'missing')} instead of {expected.get(name, 'nothing')}; use the encoder and the "
                 "parameters that it was trained with"
             )
+
+
+def _outlines(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Say the shape of each tensor, and its type if that is not a precision of real numbers."""
+    kinds = {name: "" if value.is_floating_point() else f" {value.dtype}" for name, value in tensors.items()}
+    return {name: f"{tuple(value.shape)}{kinds[name]}" for name, value in tensors.items()}
 
 
 def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -140,11 +145,11 @@ def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], where: str) -> None:
     """Put back what `optimiser_state` gave, in the memory layout of the parameters."""
-    params = [param for group in optimiser.param_groups for param in group["params"]]
+    flat = (param for group in optimiser.param_groups for param in group["params"])
+    params = {str(number): param for number, param in enumerate(flat)}
     for name, value in tensors.items():
         number, _, key = name.partition(".")
-        fits = number.isdigit() and int(number) < len(params)
-        param = params[int(number)] if fits else None
+        param = params.get(number)
         if param is None or value.shape not in (param.shape, torch.Size([])):
             raise InputError(
                 f"expected the state of this optimiser, but {where} holds {name} {tuple(value.shape)}: resume with the "

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from torch import Tensor
 from likelyshot.data.datasets import ImageSet, open_images, refuse_unreadable
 from likelyshot.data.datasets.sources import Source
 from likelyshot.data.features import READERS, Base, Features, write_features
-from likelyshot.data.files import Streamed, output_folder, write_tensors
+from likelyshot.data.files import Streamed, convert, output_file, output_folder, write_tensors
 from likelyshot.data.items import Item, Lazy, PackedNames
 from likelyshot.data.shards import Shards
 from likelyshot.encoders.blocks import embed_blocks, parts_folder, read_blocks, remove_blocks
@@ -197,7 +198,7 @@ def _checked(data: Path, output: Path, settings: ExtractSettings) -> ExtractSett
     if unknown := next((key for key in settings if key not in DEFAULTS), None):
         raise TypeError(f"extract() got an unexpected keyword argument {unknown!r}")
     options: ExtractSettings = {**DEFAULTS, **settings}
-    output_folder(output.parent, make=False)
+    output_file(output)
     check_device(options["device"])
     return options
 
@@ -232,13 +233,22 @@ def _embed_blocks(inputs: _Inputs, output: Path, options: ExtractSettings, part:
         parts_folder(output),
         encoder=inputs.encoder,
         identity=_hash([inputs.listing, images.source.stamps(images.names), skip]),
-        facts={"classes": images.classes, "source": inputs.source, "skip_unreadable": skip, "listing": inputs.listing},
+        facts=msgspec.to_builtins(_Facts(list(images.classes), inputs.source, skip, inputs.listing)),
         more=more,
         images=images.source,
         cache=options["cache"],
         part=part,
         progress=options["start"](len(images)),
     )
+
+
+class _Facts(msgspec.Struct):
+    """What the folder of the blocks says of an extraction."""
+
+    classes: list[str]
+    source: dict[str, str]
+    skip_unreadable: bool
+    listing: str
 
 
 def merge_blocks(folder: str | Path, output: str | Path) -> Extracted:
@@ -248,13 +258,13 @@ def merge_blocks(folder: str | Path, output: str | Path) -> Extracted:
         folder: The folder of the parts: FILE.safetensors.parts.
         output: The features file to write.
     """
-    blocks = read_blocks(Path(folder), "run extract")
-    facts = blocks.about.facts
-    refuse_unreadable(blocks.problems, facts["skip_unreadable"], blocks.about.items)
+    blocks = read_blocks(Path(folder), "run extract", ("labels", "paths"))
+    facts = convert(_Facts, blocks.about.facts, str(folder))
+    refuse_unreadable(blocks.problems, facts.skip_unreadable, blocks.about.items)
     paths, labels = PackedNames(blocks.tensors["paths"].numpy()), blocks.tensors["labels"]
-    source = {**facts["source"], "extraction": _key(facts["listing"], blocks.tensors["contents"].numpy())}
+    source = {**facts.source, "extraction": _key(facts.listing, blocks.tensors["contents"].numpy())}
     unreadable = len(blocks.problems)
-    saved = _saved(Path(output), blocks.vectors, labels, tuple(facts["classes"]), source, paths, unreadable)
+    saved = _saved(Path(output), blocks.vectors, labels, tuple(facts.classes), source, paths, unreadable)
     remove_blocks(Path(folder))
     return saved
 

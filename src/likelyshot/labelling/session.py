@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from likelyshot.data.files import output_folder
+from likelyshot.data.files import output_file
 from likelyshot.encoders.pretrained import Embedder, open_encoder
 from likelyshot.errors import InputError
 from likelyshot.labelling.desk import Desk
@@ -237,13 +237,11 @@ def _output(source: Path, output: str | Path | None) -> Path:
         below = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(current))
         output = "labels.csv" if below else folder_of(source) / "labels.csv"
     path = Path(output)
-    if path.suffix.lower() != ".csv" or path.is_dir():
+    if path.suffix.lower() != ".csv":
         raise InputError(
             f"expected a table of labels that ends in .csv, but got {path}: give such a name (-o labels.csv)"
         )
-    output_folder(path.parent, make=False)
-    if not path.parent.is_dir():
-        raise InputError(f"cannot write {path.name}: the folder {path.parent} does not exist, so create it first")
+    output_file(path, make_folder=False)
     if path.exists() and not journal_path(path).exists() and path.stat().st_size:
         raise InputError(
             f"{path} exists already, and the labelling page did not write it: choose another -o; to use its labels, "

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likelyshot.confidence.novelty import Novelty
-from likelyshot.data.files import replacing
+from likelyshot.data.files import output_file, replacing
 from likelyshot.errors import InputError
 from likelyshot.functional.scores import probabilities
 from likelyshot.own_data.rows import as_tensor
@@ -368,11 +368,7 @@ def check_answers_path(path: str | Path) -> Path:
     if path.suffix.lower() not in WRITERS:
         got = f"{path.name!r}: choose one of these formats"
         raise InputError(f"expected a table ending in .csv, .parquet or .jsonl, but got {got}")
-    if path.is_dir():
-        raise InputError(f"expected a file to write, but {path} is a folder: give a file name")
-    if not path.parent.is_dir():
-        raise InputError(f"cannot write {path.name}: the folder {path.parent} does not exist, so create it first")
-    return path
+    return output_file(path, make_folder=False)
 
 
 def json_lines(answers: Answers, *, all_probabilities: bool = False) -> Iterator[str]:
@@ -403,7 +399,7 @@ def _write_csv(path: Path, tables: Iterator[Any]) -> None:
     from pyarrow import csv
 
     first, others = _peeked(map(harmless, tables))
-    with csv.CSVWriter(path, first.schema) as writer:
+    with path.open("wb") as file, csv.CSVWriter(file, first.schema) as writer:
         for table in itertools.chain([first], others):
             writer.write_table(table)
 
@@ -412,7 +408,7 @@ def _write_parquet(path: Path, tables: Iterator[Any]) -> None:
     from pyarrow import parquet
 
     first, others = _peeked(tables)
-    with parquet.ParquetWriter(path, first.schema) as writer:
+    with path.open("wb") as file, parquet.ParquetWriter(file, first.schema) as writer:
         for table in itertools.chain([first], others):
             writer.write_table(table)
 

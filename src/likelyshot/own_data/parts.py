@@ -11,12 +11,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likelyshot.data.files import output_folder, write_whole
+from likelyshot.data.files import convert, output_folder, write_whole
 from likelyshot.data.items import Item, Lazy, Listed, PackedNames, Problem
 from likelyshot.encoders.blocks import embed_blocks, items_of, read_blocks
 from likelyshot.encoders.pretrained import Embedder
@@ -27,6 +28,14 @@ from likelyshot.own_data.rows import VECTORS, CachePlace, Stage, begin, pile_dig
 from likelyshot.workers import Part
 
 MODEL = "model.safetensors"
+
+
+class _Facts(msgspec.Struct):
+    """What the folder of the vectors says of the pile and its answers."""
+
+    kind: str
+    all_probabilities: bool
+    problems: list[tuple[str, str, str]]
 
 
 def embed_part(
@@ -81,7 +90,7 @@ def embed_part(
         place,
         encoder=opened.name,
         identity=f"{hashlib.sha256(stored).hexdigest()} {pile_digest(pile.items, opened)} {all_probabilities}",
-        facts={"kind": pile.kind, "all_probabilities": all_probabilities, "problems": problems},
+        facts=msgspec.to_builtins(_Facts(pile.kind, all_probabilities, problems)),
         more=more,
         cache=cache,
         part=part,
@@ -107,15 +116,15 @@ def classify_parts(
         say: As in `predict`.
     """
     place = Path(folder) / VECTORS
-    whole = read_blocks(place)
-    facts = whole.about.facts
+    whole = read_blocks(place, more=("names", "texts", "lengths"))
+    facts = convert(_Facts, whole.about.facts, str(place))
     names = PackedNames(whole.tensors["names"].numpy())
     lengths = whole.tensors["lengths"].numpy()
     items = _Texts(names, whole.tensors["texts"].numpy(), lengths) if len(lengths) else Listed(names, [])
-    problems = [*(Problem(*problem) for problem in facts["problems"]), *whole.problems]
+    problems = [*(Problem(*problem) for problem in facts.problems), *whole.problems]
     pile = Pile(items, whole.vectors, problems, "features")
     result = predict(Model.load(place / MODEL), pile, stage=stage, say=say)
-    return result, {"all_probabilities": facts["all_probabilities"]}
+    return result, {"all_probabilities": facts.all_probabilities}
 
 
 class _Texts(Lazy[Item]):

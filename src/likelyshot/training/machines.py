@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from likelyshot.encoders.networks import Encoder
-from likelyshot.errors import InputError
+from likelyshot.errors import InputError, shown
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -36,7 +36,7 @@ def start_fabric(machines: Machines, precision: str) -> Fabric:
     """Start the processes, and find out which one this is."""
     for name, value in (("--devices", machines.devices), ("--num-nodes", machines.num_nodes)):
         if value != "auto" and not (isinstance(value, int) and 1 <= value <= MOST):
-            raise InputError(f"expected {name} from 1 to {MOST:,}, got {value!r}: change it")
+            raise InputError(f"expected {name} from 1 to {MOST:,}, got {shown(value)}: change it")
     try:
         from lightning_fabric import Fabric
     except ImportError:

@@ -178,6 +178,12 @@ def load_recipe(parts: str | Path | Sequence[str | Path], changes: Sequence[str]
     if not recipe.run.output:
         output = "runs/" + "_".join(path.stem for path in paths)
         recipe = msgspec.structs.replace(recipe, run=msgspec.structs.replace(recipe.run, output=output))
+    try:
+        recipe.to_dict()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"expected names in UTF-8 in the recipe, got {error.object[:80]!r}: rename that file or folder"
+        ) from None
     return recipe
 
 
