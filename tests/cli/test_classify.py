@@ -88,7 +88,8 @@ def test_classify_images(run, place):
         for line in lines
     )
     right = (
-        r"Accuracy: expect \d\d to 100 % of the answers to be right \(95 % interval; best estimate 100 %\), judging by 8 "
+        r"Accuracy: expect \d\d to 100 % of the answers to be right \(95 % interval; best estimate 100 %\), "
+        "judging by 8 labelled examples "
     )
     assert any(re.match(right, line) for line in lines)
     assert "Copies: 24 images by class in sorted." in lines
