@@ -88,7 +88,8 @@ def test_classify_images(run, place):
         for line in lines
     )
     right = (
-        r"Accuracy: expect \d\d to 100 % of the answers to be right \(95 % interval; best estimate 100 %\), as of 8 "
+        r"Accuracy: expect \d\d to 100 % of the answers to be right \(95 % interval; best estimate 100 %\), "
+        "judging by 8 labelled examples "
     )
     assert any(re.match(right, line) for line in lines)
     assert "Copies: 24 images by class in sorted." in lines
@@ -135,9 +136,20 @@ def test_with_one_example_per_class_a_second_one_is_what_helps(run, place):
     assert (code, "Classes: red 1." in out.splitlines()) == (0, True)  # classes without items are not listed
 
 
+def test_texts_are_sorted_as_texts(run, place, monkeypatch):
+    letters = callable_encoder(lambda batch: [[1 + text.count(c) for c in "ab"] for text in batch], "ab", kind="text")
+    monkeypatch.setattr("likelyshot.own_data.pipeline.open_encoder", lambda name, device: letters)
+    for name in ("a", "b"):
+        for i in range(2):
+            (place / "texts" / name).mkdir(parents=True, exist_ok=True)
+            (place / "texts" / name / f"{i}.txt").write_text(name * (3 + i))
+    code, out, _ = run("classify", "-s", "texts", "-q", "texts", "--copy-to", "sorted")
+    assert (code, "Copies: 4 texts by class in sorted." in out.splitlines()) == (0, True)
+
+
 def test_answers_that_are_used_as_labels_are_named(run, place):
     unchecked = (
-        "Labels are answers of an earlier run: where nobody has checked them, the expected accuracy is too high."
+        "Some labels are answers of an earlier run: if nobody has checked them, the expected accuracy is too high."
     )
     code, out, _ = run("classify", "-s", "labelled", "-q", "pile", "--copy-to", "sorted")
     assert (code, unchecked in out) == (0, False)

@@ -135,7 +135,7 @@ def test_without_an_output_the_table_lies_where_it_can_be_read(desk_of, place, m
     monkeypatch.chdir(place / "elsewhere")
     assert desk_of(place / "pile", output=None).labels.output == place / "labels.csv"
     other = desk_of(place / "pile", output=place / "elsewhere" / "labels.csv")
-    assert "does not lie in a folder above" in other.problems()[-1]
+    assert "start again with an -o in a folder above" in other.problems()[-1]
     monkeypatch.chdir(place)
     assert str(desk_of(place / "pile", output="mine.csv").labels.output) == "mine.csv"
 
@@ -234,7 +234,7 @@ def test_a_folder_of_shards_is_a_pile_and_its_table_names_file_and_row(desk_of, 
     assert rows[1:3] == ["0.npy row 3,shards/0.npy,3,high", "1.npy row 3,shards/1.npy,3,high"]
     assert np.allclose(read_labelled(tmp_path / "labels.csv").vectors, vectors[[2, 12, 15, 29]])
     assert np.allclose(Features.load(tmp_path / "labels.csv").vectors.numpy(), vectors[[2, 12, 15, 29]])
-    assert not any("does not lie" in note for note in desk.problems())
+    assert not any("start again" in note for note in desk.problems())
 
 
 def test_a_table_of_embeddings_reads_nothing_outside_its_folder_nor_itself(tmp_path):

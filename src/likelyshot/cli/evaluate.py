@@ -13,6 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from likelyshot.cli.shared import (
+    ALPHA,
+    PER_CLASS,
+    TOTAL,
     AlphaOption,
     BaseOption,
     CalibrationOption,
@@ -42,6 +45,7 @@ from likelyshot.cli.shared import (
     part_of,
     percent,
     print_json,
+    queries_of,
     running,
     say_part,
 )
@@ -64,9 +68,9 @@ def evaluate(
     ways: WaysOption = 5,
     shots: ShotsOption = [1, 5],  # noqa: B006
     query: QueryOption = Plan.dirichlet,
-    alpha: AlphaOption = 2.0,
-    total: TotalOption = 75,
-    per_class: PerClassOption = 15,
+    alpha: AlphaOption = ALPHA,
+    total: TotalOption = TOTAL,
+    per_class: PerClassOption = PER_CLASS,
     tasks: TasksOption = 10_000,
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
@@ -100,7 +104,6 @@ def evaluate(
     """
     with running(as_json) as (screen, start), on_cluster(ray):
         from likelyshot.data.files import output_folder
-        from likelyshot.data.tasks import Balanced, Dirichlet
         from likelyshot.evaluation.parts import run_part
         from likelyshot.evaluation.run import Job, compare, read_networks, save_results, work
         from likelyshot.machine import check_device
@@ -126,7 +129,7 @@ def evaluate(
             seed=seed,
             device=check_device(device),
         )
-        plan = Dirichlet(total, alpha) if query is Plan.dirichlet else Balanced(per_class)
+        plan = queries_of(query, total, alpha, per_class)
         samples = networks.draw(tasks, ways, shots, plan, overlap)
         if output is not None:
             output_folder(output, make=False)

@@ -207,7 +207,8 @@ def write_extras(
         if folder is not None:
             count, failed = result.sort(folder, link=link)
             problems += failed
-            done["Links" if link else "Copies"] = f"{count:,} images by class in {folder}."
+            kind = "images" if result.items[0].text is None else "texts"
+            done["Links" if link else "Copies"] = f"{count:,} {kind} by class in {folder}."
     if gallery is not None:
         command = ["likelyshot", *sys.argv[1:]] if demo is None else demo_command(demo)
         result.gallery(gallery, per_class=per_class, command=shlex.join(command))
@@ -299,8 +300,8 @@ def _expected(expectation: Expectation) -> str:
     among = " among items of the pile" if expectation.with_pile else ""
     return (
         f"expect {low} to {high} % of the answers to be right (95 % interval; best estimate "
-        f"{100 * expectation.accuracy:.0f} %), as of {expectation.examples} labelled examples that "
-        f"{expectation.method} classified{among} without their labels"
+        f"{100 * expectation.accuracy:.0f} %), judging by {expectation.examples} labelled examples that "
+        f"{expectation.method} classified{among} without knowing their labels"
     )
 
 
@@ -348,8 +349,9 @@ def begin_demo(screen: Console, folder: Path) -> Demo:
 
     demo = draw_demo(folder)
     labelled, pile = (sum(1 for path in place.rglob("*.jpg")) for place in (demo.labelled, demo.pile))
-    first = f"{labelled} with labels are in {demo.labelled}, a folder for each of {len(DRAWINGS)} classes"
-    show(screen, f"Step 1 of 3: draw. {first}; {pile} without are in {demo.pile}, some of no class at all.", "bold")
+    first = f"{labelled} with labels are in {demo.labelled}, in one folder for each of {len(DRAWINGS)} classes"
+    second = f"{pile} without labels are in {demo.pile}, and a few of these show something else"
+    show(screen, f"Step 1 of 3: draw pictures. {first}; {second}.", "bold")
     show(screen, f"Step 2 of 3: classify them, as this command does: {shlex.join(demo_command(demo))}", "bold")
     return demo
 

@@ -28,8 +28,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from likelyshot.errors import InputError
+
 if TYPE_CHECKING:
     from likelyshot.data.results import Difference
+    from likelyshot.data.tasks import Balanced, Dirichlet
     from likelyshot.workers import Part
 
 #: Called with a number of steps; returns what to call as steps are done, and what to call with the name of the stage.
@@ -43,6 +46,8 @@ class Plan(str, Enum):
     balanced = "balanced"
 
 
+#: How queries are drawn unless the user says it.
+ALPHA, TOTAL, PER_CLASS = 2.0, 75, 15
 #: Seconds between two statements of the speed.
 EVERY = 0.25
 #: How the names of features files end.
@@ -130,6 +135,23 @@ RayOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+def queries_of(plan: Plan, total: int, alpha: float, per_class: int) -> Dirichlet | Balanced:
+    """Say how queries are drawn, and refuse an option that would have no effect."""
+    from likelyshot.data.tasks import Balanced, Dirichlet
+
+    if plan is Plan.balanced and (total, alpha) != (TOTAL, ALPHA):
+        raise InputError(
+            "expected --per-class for balanced queries, but got --total or --alpha: leave these out, or add --query "
+            "dirichlet"
+        )
+    if plan is Plan.dirichlet and per_class != PER_CLASS:
+        raise InputError(
+            "expected --total for queries by a Dirichlet distribution, but got --per-class: leave it out, or add "
+            "--query balanced"
+        )
+    return Dirichlet(total, alpha) if plan is Plan.dirichlet else Balanced(per_class)
 
 
 def part_of(text: str | None) -> Part | None:

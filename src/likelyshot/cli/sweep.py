@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from likelyshot.cli.shared import (
+    ALPHA,
+    PER_CLASS,
+    TOTAL,
     AlphaOption,
     BaseOption,
     DeviceOption,
@@ -34,6 +37,7 @@ from likelyshot.cli.shared import (
     on_cluster,
     part_of,
     print_json,
+    queries_of,
     running,
     say_part,
 )
@@ -58,9 +62,9 @@ def sweep(
     ways: WaysOption = 5,
     shots: ShotsOption = [1, 5],  # noqa: B006
     query: QueryOption = Plan.balanced,
-    alpha: AlphaOption = 2.0,
-    total: TotalOption = 75,
-    per_class: PerClassOption = 15,
+    alpha: AlphaOption = ALPHA,
+    total: TotalOption = TOTAL,
+    per_class: PerClassOption = PER_CLASS,
     tasks: TasksOption = 1_000,
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
@@ -90,7 +94,6 @@ def sweep(
     with running(as_json) as (screen, start), on_cluster(ray):
         from likelyshot.cli.tables import sweep_table
         from likelyshot.data.files import output_folder
-        from likelyshot.data.tasks import Balanced, Dirichlet
         from likelyshot.evaluation.parts import run_kept, run_part
         from likelyshot.evaluation.run import read_networks
         from likelyshot.evaluation.sweep import gather, points
@@ -112,7 +115,7 @@ def sweep(
             seed=seed,
             device=check_device(device),
         )
-        plan = Dirichlet(total, alpha) if query is Plan.dirichlet else Balanced(per_class)
+        plan = queries_of(query, total, alpha, per_class)
         samples = networks.draw(tasks, ways, shots, plan, overlap)
         output_folder(output, make=False)
         progress, say = start(math.prod(map(len, values.values())) * len(samples) * tasks)

@@ -302,7 +302,7 @@ class Desk:
         if more.points < 0.5:
             sentences.append("There is less than a point to gain.")
         elif more.labels is None:
-            sentences.append(f"How many labels {points} would take is unknown, {more.why}.")
+            sentences.append(f"How many more labels {points} would take is not known: {more.why}.")
         else:
             sentences.append(f"About {more.labels:,} more labels for {points}, if accuracy keeps growing as before.")
         return sentences
@@ -318,8 +318,8 @@ class Desk:
             notes.append(f"{items} no longer in the pile. The labels are kept.")
         if not self.things.readable:
             notes.append(
-                f"{self.labels.output.name} does not lie in a folder above the files of the pile, where classify "
-                "--support would read it: start again with another -o."
+                f"classify --support cannot read {self.labels.output.name} where it is, since it reads files below the "
+                "folder of a table only: start again with an -o in a folder above the files of the pile."
             )
         return [encodable(note) for note in notes]
 

@@ -333,26 +333,26 @@ def growth(history: Sequence[Measured], left: float = math.inf) -> Growth:
     >>> growth([Measured(n, 1 - n**-0.5) for n in (10, 20, 30, 40)])
     Growth(points=2.0, labels=12, why='')
     >>> growth([Measured(10, 0.5)]).why
-    'after fewer than 4 rounds'
+    'that needs 4 rounds or more'
     """
     by_count = {point.labels: point for point in history if point.labels > 0 and point.accuracy < 1}
     points = [by_count[count] for count in sorted(by_count)][-10:]
     now = history[-1].accuracy if history else 0.0
     step = min(0.02, (1 - now) / 2)
     if len(points) < FEWEST_ROUNDS:
-        return Growth(100 * step, None, f"after fewer than {FEWEST_ROUNDS} rounds")
+        return Growth(100 * step, None, f"that needs {FEWEST_ROUNDS} rounds or more")
     x, y = np.log([point.labels for point in points]), np.log([1 - point.accuracy for point in points])
     slope, start = np.polyfit(x, y, 1)
     spread = float(np.square(y - y.mean()).sum())
     unexplained = float(np.square(y - start - slope * x).sum())
     if slope >= -0.02:
-        return Growth(100 * step, None, "since the accuracy has not grown over the last rounds")
+        return Growth(100 * step, None, "the accuracy has not grown over the last rounds")
     if unexplained > 0.5 * spread:
-        return Growth(100 * step, None, "since the last rounds went up and down")
+        return Growth(100 * step, None, "the accuracy of the last rounds went up and down")
     labels_needed = points[-1].labels * ((1 - now - step) / (1 - now)) ** (1 / slope)
     if labels_needed > 4 * points[-1].labels:
-        return Growth(100 * step, None, "since it would be more than three times the labels so far")
+        return Growth(100 * step, None, "it would be more than three times the labels so far")
     more = max(1, round(labels_needed - points[-1].labels))
     if more > left:
-        return Growth(100 * step, None, "since by the last rounds it would be more than there are items left")
+        return Growth(100 * step, None, "by the last rounds, it would be more than there are items left")
     return Growth(100 * step, more, "")

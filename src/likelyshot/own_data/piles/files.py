@@ -89,8 +89,8 @@ def from_table(table: Table, columns: Columns, folders: Sequence[Path], labelled
     if texts is None:
         expected = "a column of paths (path, image, file), of texts (text, sentence, title) or of embeddings"
         raise InputError(
-            f"expected {expected}, but got {table.header}: name yours with --path-column or --text-column (path_column= "
-            "or text_column= in Python)"
+            f"expected {expected}, but got {table.header}: name yours with --path-column or --text-column "
+            "(path_column= or text_column= in Python)"
         )
     cells = texts.texts() if answers is None else list(map(as_written, texts.texts()))
     rows = list(zip(names, labels, cells, strict=True))
