@@ -263,7 +263,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _floating(dtype: np.dtype[Any]) -> str:
     """Name the precision in which vectors of a type are given: integers become float32, as everywhere."""
-    return str(np.dtype(f"f{min(dtype.itemsize, 8)}" if dtype.kind == "f" else "f4").str)
+    return f"<f{min(dtype.itemsize, 8)}" if dtype.kind == "f" else "<f4"
 
 
 def _check_size(size: int, needed: int) -> None:
