@@ -294,6 +294,7 @@ def test_vectors_with_every_option(run, files, validation):
         (["predict", "nowhere", "pile.npy"], "likelyshot fit"),
         (["predict", "few.npz", "pile.npy", "--json"], "name one with -o"),
         (["predict", "few.npz", "-", "-o", "out.csv"], "standard output"),
+        (["predict", ".", "nowhere"], "expected a model of likelyshot"),  # the pile before the model
     ],
 )
 def test_what_cannot_be_done_is_said_and_ends_with_2(run, files, arguments, words):

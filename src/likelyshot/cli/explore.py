@@ -22,10 +22,10 @@ from likelyshot.cli.shared import (
     SplitOption,
     TasksOption,
     WaysOption,
+    check_page,
     print_json,
     running,
 )
-from likelyshot.errors import InputError
 
 if TYPE_CHECKING:
     from likelyshot.data.features import Features
@@ -80,8 +80,7 @@ def explore(
         from likelyshot.evaluation.run import read_features
         from likelyshot.report.explore_page import write_explore_figures, write_explore_page
 
-        if output.is_dir():
-            raise InputError(f"expected an HTML file, but {output} is a folder: use -o {output}/explore.html")
+        check_page(output, "explore.html")
         output_folder(output.parent, make=False)
         if figures is not None:
             output_folder(figures, make=False)

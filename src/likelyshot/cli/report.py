@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from likelyshot.cli.shared import JsonOption, print_json, running
-from likelyshot.errors import InputError
+from likelyshot.cli.shared import JsonOption, check_page, print_json, running
 
 
 def report(
@@ -48,8 +47,7 @@ def report(
             write_report_page,
         )
 
-        if output.is_dir():
-            raise InputError(f"expected an HTML file, but {output} is a folder: use -o {output}/report.html")
+        check_page(output, "report.html")
         output_folder(output.parent, make=False)
         if figures is not None:
             output_folder(figures, make=False)

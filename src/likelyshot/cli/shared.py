@@ -137,6 +137,14 @@ RayOption = Annotated[
 ]
 
 
+def check_page(output: Path, name: str) -> None:
+    """Refuse a page that is a folder, or whose name a browser would not open as a page."""
+    if output.is_dir():
+        raise InputError(f"expected an HTML file, but {output} is a folder: use -o {output}/{name}")
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"expected an HTML file, but {output} does not end in .html: use a name like {name}")
+
+
 def queries_of(plan: Plan, total: int, alpha: float, per_class: int) -> Dirichlet | Balanced:
     """Say how queries are drawn, and refuse an option that would have no effect."""
     from likelyshot.data.tasks import Balanced, Dirichlet
