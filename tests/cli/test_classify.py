@@ -280,7 +280,7 @@ def test_vectors_with_every_option(run, files, validation):
         (["classify", "-s", "few.npz", "-q", "pile.npy", "-o", "no/where.csv"], "create it first"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "."], "is a folder"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "no/where.html"], "create it first"),
-        (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "page.pdf"], "ends in .html after --gallery"),
+        (["classify", "-s", "few.npz", "-q", "pile.npy", "--gallery", "page.pdf"], "a page that ends in .html"),
         (["classify", "a few", "pile.npy"], "likelyshot classify --support 'a few' --query pile.npy"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--copy-to", "few.npz"], "is a file"),
         (["classify", "-s", "few.npz", "-q", "pile.npy", "--copy-to", "sorted"], "expected files to sort"),
@@ -294,6 +294,7 @@ def test_vectors_with_every_option(run, files, validation):
         (["predict", "nowhere", "pile.npy"], "likelyshot fit"),
         (["predict", "few.npz", "pile.npy", "--json"], "name one with -o"),
         (["predict", "few.npz", "-", "-o", "out.csv"], "standard output"),
+        (["predict", ".", "nowhere"], "expected a model of likelyshot"),  # the pile before the model
     ],
 )
 def test_what_cannot_be_done_is_said_and_ends_with_2(run, files, arguments, words):

@@ -42,6 +42,7 @@ def test_bad_input_is_said_in_a_sentence(run, folder, tmp_path):
         ((tmp_path / "none",), "there is no"),
         ((tmp_path,), "found none"),
         ((folder, "-o", tmp_path), "is a folder: give the name of a file"),
+        ((folder, "-o", tmp_path / "page.pdf"), "a page that ends in .html"),
         ((folder, "-o", folder / "mll.json" / "r.html"), "is a file"),
         ((folder, "-o", tmp_path / "r.html", "--figures", folder / "mll.json"), "is a file"),
     ):

@@ -22,6 +22,7 @@ from likelyshot.cli.shared import (
     SplitOption,
     TasksOption,
     WaysOption,
+    check_page,
     print_json,
     running,
 )
@@ -72,14 +73,14 @@ def explore(
         likelyshot explore F.safetensors --split val -o f.html --figures figures
     """
     with running(as_json) as (screen, start):
-        from likelyshot.data.files import locate, output_file, output_folder
+        from likelyshot.data.files import locate, output_folder
         from likelyshot.data.packaged import PACKAGED
         from likelyshot.evaluation.explore import explore as run
         from likelyshot.evaluation.explore import explore_map, explore_work
         from likelyshot.evaluation.run import read_features
         from likelyshot.report.explore_page import write_explore_figures, write_explore_page
 
-        output_file(output)
+        check_page(output)
         if figures is not None:
             output_folder(figures, make=False)
         file, folders = features or PACKAGED, [Path.cwd()]

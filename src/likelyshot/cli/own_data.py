@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from likelyshot.cli.shared import Start
+from likelyshot.cli.shared import Start, check_page
 from likelyshot.errors import InputError, printable
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def check_outputs(
     part: Part | None = None,
 ) -> None:
     """Refuse places that cannot be written before any work is done."""
-    from likelyshot.data.files import output_file, output_folder
+    from likelyshot.data.files import output_folder
     from likelyshot.own_data.answers import check_answers_path, is_folder
 
     if part is not None and (output is None or not is_folder(output)):
@@ -159,9 +159,7 @@ def check_outputs(
     elif output is not None:
         check_answers_path(output)
     if gallery is not None:
-        output_file(gallery, make_folder=False)
-        if gallery.suffix.lower() not in (".html", ".htm"):
-            raise InputError(f"expected a page that ends in .html after --gallery, but got {gallery}: rename it")
+        check_page(gallery, make_folder=False)
     for folder in (copy_to, link_to):
         if folder is not None:
             output_folder(folder, make=False)

@@ -105,8 +105,8 @@ def predict(
 
         this_part = part_of(part)
         own_data.check_outputs(Path(query), output, gallery, copy_to, link_to, this_part)
+        loaded = _load(model, reject)  # first: it says if model and pile are swapped
         pile = read_pile(query, label_column=label_column, path_column=path_column, text_column=text_column)
-        loaded = _load(model, reject)
         settings: dict[str, Any] = {
             "encoder": encoder,
             "device": device,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from likelyshot.cli.shared import JsonOption, print_json, running
+from likelyshot.cli.shared import JsonOption, check_page, print_json, running
 
 
 def report(
@@ -38,7 +38,7 @@ def report(
         likelyshot report results/f results/sweep -o report.html --figures figures
     """
     with running(as_json) as (screen, start):
-        from likelyshot.data.files import output_file, output_folder
+        from likelyshot.data.files import output_folder
         from likelyshot.report import (
             compare_results,
             load_runs,
@@ -47,7 +47,7 @@ def report(
             write_report_page,
         )
 
-        output_file(output)
+        check_page(output)
         if figures is not None:
             output_folder(figures, make=False)
         progress, say = start(3)

@@ -137,6 +137,15 @@ RayOption = Annotated[
 ]
 
 
+def check_page(output: Path, *, make_folder: bool = True) -> None:
+    """Check that a page can be written, and refuse a name that a browser would not open as a page."""
+    from likelyshot.data.files import output_file
+
+    output_file(output, make_folder=make_folder)
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"expected the name of a page that ends in .html, but got {output}: rename it")
+
+
 def queries_of(plan: Plan, total: int, alpha: float, per_class: int) -> Dirichlet | Balanced:
     """Say how queries are drawn, and refuse an option that would have no effect."""
     from likelyshot.data.tasks import Balanced, Dirichlet

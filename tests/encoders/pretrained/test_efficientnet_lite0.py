@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -53,6 +56,17 @@ def test_without_onnx_runtime_torch_gives_the_same(encoder, pictures, monkeypatc
     by_onnx, by_torch = encoder.encode(prepared), other.encode(prepared)
     assert not np.array_equal(by_onnx, by_torch)  # they are two programs
     np.testing.assert_allclose(by_onnx, by_torch, atol=1e-4)
+
+
+def test_onnx_runtime_leaves_no_identifier_of_the_device_behind(tmp_path):
+    code = (
+        "from likelyshot.data.packaged import LITE0\nfrom likelyshot.encoders.pretrained import by_onnxruntime\n"
+        "by_onnxruntime(LITE0.read_bytes())"
+    )
+    places = {name: str(tmp_path) for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
+    settings = {key: value for key, value in os.environ.items() if key not in ("CI", "ORT_DISABLE_TELEMETRY")}
+    subprocess.run([sys.executable, "-c", code], env={**settings, **places}, check=True, timeout=120)
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_preparation_is_the_centre_scaled_once():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -291,12 +292,13 @@ def by_onnxruntime(graph: bytes) -> Run | None:
     """Run an ONNX graph by ONNX Runtime on as many cores as torch uses; None if it is not installed.
 
     Each thread has chunks of its own and computes alone: ONNX Runtime's own threads wait for each other busily, which
-    costs the threads that read images.
+    costs the threads that read images. Its telemetry, which sends facts about runs to its makers, is switched off.
     """
     if importlib.util.find_spec("onnxruntime") is None:
         return None
     import torch
 
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when it is imported
     onnxruntime = need("onnxruntime", "onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
