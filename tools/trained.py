@@ -31,7 +31,7 @@ ALPHA = 2.0
 #: Heads that look at all queries are also trained on imbalanced episodes.
 IMBALANCED = ("tpn", "sib")
 #: Methods without a head, with their defaults.
-PLAIN = ("euclidean", "mll", "mll_transductive", "ridge", "svm")
+PLAIN = ("euclidean", "mll", "mll_transductive", "likelihood_mixture", "ridge", "svm")
 #: The one head that scores 20 tasks a second, and not hundreds, has fewer tasks.
 SLOW = {"meta_lstm": 10}
 VALIDATION_TASKS = 300
