@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable
 from numbers import Real
 from typing import Any
@@ -45,22 +44,3 @@ def shown(value: Any) -> str:
     except ValueError:  # Python prints no integer of more than 4,300 digits
         text = "a very large number"
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def printable(text: str) -> str:
-    """Write characters that a terminal would act upon as their codes.
-
-    >>> printable("cat\\x1b[2J")
-    'cat\\\\x1b[2J'
-    """
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
-def brief(text: str) -> str:
-    """Shorten words of more than 300 characters, such as paths and names, and write each line so that it is printable.
-
-    >>> len(brief("cannot read " + "a" * 100_000))
-    215
-    """
-    short = re.sub(r"\S{300,}", lambda word: f"{word[0][:100]}...{word[0][-100:]}", text)
-    return "\n".join(printable(line) for line in short.split("\n"))

@@ -182,6 +182,7 @@ def test_the_state_of_another_optimiser_is_refused():
         {"1.momentum_buffer": torch.ones(2)},
         {"0.momentum_buffer": torch.ones(3)},
         {"x.y": torch.ones(2)},
+        {"0.momentum_buffer": torch.ones(2, dtype=torch.complex64)},
         {"\N{SUPERSCRIPT TWO}.y": torch.ones(2)},
         {f"{'9' * 5000}.y": torch.ones(2)},
     ):

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from likelyshot.data.features import Features
+from likelyshot.data.files import read_container, write_container
 from likelyshot.data.tasks import Balanced, Dirichlet
 from likelyshot.errors import InputError
 from likelyshot.evaluation import reproduce as reproduction
-from likelyshot.evaluation.parts import merge_parts, run_part
+from likelyshot.evaluation.parts import FORM, merge_parts, run_part
 from likelyshot.evaluation.run import Job, Network, Networks, run
 from likelyshot.workers import Part
 
@@ -87,6 +88,16 @@ def test_a_missing_part_is_named(networks, tmp_path):
         merge_parts(tmp_path)
     run_part(jobs(networks, ["mll"]), networks, Part(2, 3), tmp_path, about={})
     with pytest.raises(InputError, match=r"3 parts in .*parts 1, 3 of 3 are not finished: .*--part 1/3 again"):
+        merge_parts(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["features", "query", "ways", "range"])
+def test_damaged_facts_of_a_part_are_refused(networks, tmp_path, key):
+    run_part(jobs(networks, ["mll"]), networks, Part(1, 1), tmp_path, about={})
+    for path in (tmp_path / "parts").iterdir():
+        tensors, facts = read_container(path, dict, form=FORM, what="", remedy="")
+        write_container(path, tensors, facts | {"config": facts["config"] | {key: {}}}, form=FORM)
+    with pytest.raises(InputError, match=rf"{key}|query"):
         merge_parts(tmp_path)
 
 

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from likelyshot import callable_encoder
 from likelyshot.data.files import read_container, write_container
@@ -59,6 +60,9 @@ def test_damaged_parts_are_refused(tmp_path):
         write_container(block, others, facts, form=FORM)
         with pytest.raises(InputError, match=f"has no {name}: remove it, and run the part again"):
             classify_parts(place)
+    write_container(block, tensors | {"texts": torch.tensor(1.0)}, facts, form=FORM)
+    with pytest.raises(InputError, match="zero-dimensional tensor"):
+        classify_parts(place)
     write_container(block, tensors, facts, form=FORM)
     manifest = place / "_vectors" / "_likelyshot.json"
     whole = json.loads(manifest.read_text())

@@ -27,10 +27,10 @@ from likelyshot.cli.merge import merge
 from likelyshot.cli.predict import predict
 from likelyshot.cli.report import report
 from likelyshot.cli.reproduce import reproduce
-from likelyshot.cli.shared import SUFFIXES
+from likelyshot.cli.shared import SUFFIXES, brief
 from likelyshot.cli.sweep import sweep
 from likelyshot.cli.train import train
-from likelyshot.errors import InputError, brief
+from likelyshot.errors import InputError
 
 HELP = "Label a pile of images, texts or vectors, given a few labelled examples of each class."
 EPILOG = """Start with: likelyshot classify --demo

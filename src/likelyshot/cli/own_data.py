@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from likelyshot.cli.shared import Start, check_page
-from likelyshot.errors import InputError, printable
+from likelyshot.cli.shared import Start, check_page, printable
+from likelyshot.errors import InputError
 
 if TYPE_CHECKING:
     from likelyshot.confidence.held_out import Expectation

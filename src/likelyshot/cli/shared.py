@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 import signal
 import sys
@@ -338,3 +339,22 @@ def difference(gap: Difference | None) -> Text:
     if gap is None:
         return Text("reference", style="dim")
     return Text(str(gap), style=("green" if gap.mean > 0 else "red") if gap.significant else "")
+
+
+def printable(text: str) -> str:
+    """Write characters that a terminal would act upon as their codes.
+
+    >>> printable("cat\\x1b[2J")
+    'cat\\\\x1b[2J'
+    """
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def brief(text: str) -> str:
+    """Shorten words of more than 300 characters, such as paths and names, and write each line so that it is printable.
+
+    >>> len(brief("cannot read " + "a" * 100_000))
+    215
+    """
+    short = re.sub(r"\S{300,}", lambda word: f"{word[0][:100]}...{word[0][-100:]}", text)
+    return "\n".join(printable(line) for line in short.split("\n"))

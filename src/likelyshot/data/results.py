@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likelyshot import __version__
-from likelyshot.data.files import Count, read_document, write_document
+from likelyshot.data.files import Count, convert, read_document, write_document
 from likelyshot.data.tasks import plan_from
 from likelyshot.errors import InputError
 from likelyshot.machine import cores
@@ -264,3 +264,13 @@ def environment() -> dict[str, Any]:
         "cores": cores(),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
+
+
+def check_configuration(config: Mapping[str, Any], where: str) -> None:
+    """Refuse a configuration without the fields that others rely on.
+
+    Args:
+        config: The configuration of a result.
+        where: The file that it was read from.
+    """
+    convert(_Config, dict(config), where)

@@ -19,6 +19,7 @@ from torch import Tensor
 from likelyshot.data.datasets.sources import Source
 from likelyshot.data.files import (
     Count,
+    explaining,
     output_folder,
     read_container,
     read_document,
@@ -249,9 +250,11 @@ def read_blocks(folder: Path, command: str = "run the command", more: Sequence[s
             if name != "vectors":
                 collected.setdefault(name, []).append(value)
         problems += [Problem(*problem) for problem in facts.problems]
+    with explaining(folder / MANIFEST, TEXTS["what"], AGAIN):  # tensors of other shapes cannot be put together
+        whole = {name: torch.cat(values) for name, values in collected.items()}
     shards = [shard for file in files if (shard := open_shard(file)) is not None]  # a block may have no vector
     vectors = Shards(shards, local=True) if shards else np.empty((0, about.dim), np.float32)
-    return Whole(vectors, {name: torch.cat(values) for name, values in collected.items()}, problems, about)
+    return Whole(vectors, whole, problems, about)
 
 
 def remove_blocks(folder: Path) -> None:

@@ -150,7 +150,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Te
     for name, value in tensors.items():
         number, _, key = name.partition(".")
         param = params.get(number)
-        if param is None or value.shape not in (param.shape, torch.Size([])):
+        if param is None or value.is_complex() or value.shape not in (param.shape, torch.Size([])):
             raise InputError(
                 f"expected the state of this optimiser, but {where} holds {name} {tuple(value.shape)}: resume with the "
                 "recipe it was made with"

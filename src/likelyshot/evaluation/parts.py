@@ -18,7 +18,7 @@ from torch import Tensor
 from likelyshot import __version__
 from likelyshot.data.features import Features
 from likelyshot.data.files import output_folder, read_container, write_container
-from likelyshot.data.results import Result
+from likelyshot.data.results import Result, check_configuration
 from likelyshot.data.tasks import Tasks
 from likelyshot.errors import InputError
 from likelyshot.evaluation.evaluate import Decisions, chunk_size, configuration, judge, summarise
@@ -212,6 +212,7 @@ def _merged(place: Path, keys: Sequence[str], count: int, about: Mapping[str, An
 def _joined(read: Sequence[tuple[dict[str, Tensor], _Facts]], place: Path) -> Result:
     filled = [tensors for tensors, _ in read if tensors]
     facts = read[0][1]
+    check_configuration(facts.config, str(place))
     whole = {name: torch.cat([tensors[name] for tensors in filled]) for name in filled[0]}
     arrays = {name: whole[f"tasks.{name}"] for name in ARRAYS}
     tasks = Tasks(**arrays, ways=facts.ways, shots=facts.shots, config=facts.tasks)
