@@ -18,7 +18,7 @@ except ImportError:  # Windows: nothing keeps two servers from one journal
     fcntl = None  # type: ignore[assignment]
 
 FORM = "likelyshot.labels/1"
-FILE = {
+JOURNAL = {
     "what": "a journal of the labelling page",
     "remedy": "correct that line, or move the file away to start again",
 }
@@ -145,7 +145,7 @@ class Journal:
 
 def _read(path: Path, kind: str) -> tuple[list[Entry], int]:
     """Read all whole lines, and count their bytes."""
-    lines = read_lines(path, Entry, first=_Header, **FILE)
+    lines = read_lines(path, Entry, first=_Header, **JOURNAL)
     if lines:
         _check_header(path, lines[0][1], kind)
     return [entry for _, entry in lines[1:]], sum(len(line) + 1 for line, _ in lines)
