@@ -58,11 +58,16 @@ def evaluate(
 ) -> Result:
     """Run a method on every task and record accuracy, balanced accuracy and macro-F1 of each.
 
-    `features` may be one set, or one per network for `combined`: the same images in the same order. Parameters and
-    statistics go into the method with `functools.partial`. The result does not depend on `chunk_bytes` (memory for
-    the gathered features of one chunk) or `workers` (threads; one per core by default). Probabilities, for the record
-    of their reliability, are softmax(scores / temperature), with a temperature by `fit_temperature` on other classes;
-    without one it is 1.
+    Args:
+        method: A function of `METHODS` or one of your own; parameters and statistics go in by `functools.partial`.
+        features: One set, or one per network for `combined`: the same images in the same order.
+        tasks: What `sample_tasks` returns.
+        device: Where to compute.
+        chunk_bytes: Memory for the gathered features of one chunk of tasks. The result does not depend on it.
+        workers: Number of threads; one per core by default. The result does not depend on it.
+        progress: Called with the number of tasks done since the last call.
+        temperature: What scores are divided by before softmax gives probabilities, for the record of their
+            reliability: `fit_temperature` fits it on other classes. Without one it is 1.
 
     >>> from likelyshot import Features, sample_tasks, Balanced, evaluate
     >>> from likelyshot.methods import METHODS
@@ -272,8 +277,14 @@ def calibrate(
 ) -> Calibration:
     """Collect the scores of all (query, class) pairs of validation tasks and fit the combined metric's Gaussians.
 
-    `features` is one set scored by every metric, or one set per metric. Without `lambda_max`, the bound of MLL's rates
-    follows from the mean of its features, as in `mll`.
+    Args:
+        features: One set that every metric scores, or one set per metric.
+        tasks: Tasks of validation classes.
+        metrics: The metrics to combine.
+        lambda_max: Upper bound of the rates of MLL. By default it follows from the mean of the features, as in `mll`.
+        normalise: Scale feature vectors to length one first.
+        device: Where to compute.
+        progress: Called with the number of tasks done since the last call.
     """
     sets = [features] if isinstance(features, Features) else list(features)
     _check_features(sets, tasks, normalised=normalise)
