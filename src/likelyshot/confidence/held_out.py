@@ -328,18 +328,31 @@ class Confusion(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Expectation:
-    """Accuracy on labelled examples that were held out, and what to look at; made by `expect`."""
+    """Accuracy on labelled examples that were held out, and what to look at; made by `expect`.
+
+    Args:
+        method: Name of the method.
+        examples: How many examples were held out.
+        accuracy: Expected share of items classified correctly, with all examples; NaN if none was held out.
+        interval: Its 95 % interval, Wilson's with half as many examples.
+        confusion: Number of held-out examples by true and predicted class, (k, k) float64.
+        classes: Names of the classes.
+        single: Classes with one example, which are never held out.
+        hard_pairs: Pairs of classes that are hard to tell apart, the hardest first.
+        doubtful: Examples whose label is in doubt, the most doubtful first.
+        with_pile: Whether the examples were held out among items of the pile.
+    """
 
     method: str
-    examples: int  # held out
-    accuracy: float  # expected share classified correctly, with all examples; NaN if none was held out
-    interval: tuple[float, float]  # 95 %, Wilson's with half as many examples
-    confusion: Tensor  # (k, k) float64, examples by true and predicted class
+    examples: int
+    accuracy: float
+    interval: tuple[float, float]
+    confusion: Tensor
     classes: tuple[str, ...]
-    single: tuple[str, ...]  # classes with one example, which are never held out
-    hard_pairs: tuple[HardPair, ...]  # the hardest first
-    doubtful: tuple[Doubt, ...]  # the most doubtful first
-    with_pile: bool  # whether the examples were held out among items of the pile
+    single: tuple[str, ...]
+    hard_pairs: tuple[HardPair, ...]
+    doubtful: tuple[Doubt, ...]
+    with_pile: bool
 
     def confused(self) -> list[Confusion]:
         """List the confusions, the most frequent first."""

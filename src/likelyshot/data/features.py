@@ -133,7 +133,11 @@ class Features:
         return FeaturesFile(path).read(split, labels)
 
     def save(self, path: str | Path) -> Path:
-        """Write a safetensors file, whole or not at all."""
+        """Write a safetensors file, whole or not at all.
+
+        Args:
+            path: The safetensors file.
+        """
         return write_features(path, self.vectors, self.labels, self.classes, self.source, self.paths)
 
     @cached_property
@@ -266,7 +270,11 @@ class Base:
 
     @classmethod
     def of(cls, features: Features) -> Base:
-        """Compute the statistics from features."""
+        """Compute the statistics from features.
+
+        Args:
+            features: Features of the base classes.
+        """
         return cls(features.vectors.mean(0, dtype=torch.float64).float(), features)
 
     @classmethod

@@ -29,10 +29,16 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What was left out, and why."""
+    """What was left out, and why.
+
+    Args:
+        name: Name of the item.
+        kind: The reason in a few words, which summaries count: "truncated image", "not an image", "empty file", ...
+        detail: More on it, if anything is known.
+    """
 
     name: str
-    kind: str  # a few words, counted in summaries: "truncated image", "not an image", "empty file", "too large", ...
+    kind: str
     detail: str = ""
 
 

@@ -40,7 +40,12 @@ def mean_ci95(values: NDArray[np.float64]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Difference:
-    """A paired difference of two results over the same tasks."""
+    """A paired difference of two results over the same tasks.
+
+    Args:
+        mean: Mean difference of the accuracies, as a fraction.
+        ci95: Half-width of its 95 % interval.
+    """
 
     mean: float
     ci95: float
@@ -104,6 +109,9 @@ class Result:
         """Count the tasks, from the first, that both results have; 0 unless they are known to be the same.
 
         Task i follows from the settings, the labels and i, so a result over fewer tasks has the first of the other's.
+
+        Args:
+            other: The result to compare with.
         """
         n = min(len(self.accuracy), len(other.accuracy))
         if len(self.accuracy) == len(other.accuracy):
@@ -113,7 +121,11 @@ class Result:
         return n if from_first and alike and np.array_equal(self.largest_share[:n], other.largest_share[:n]) else 0
 
     def minus(self, other: Result) -> Difference:
-        """Subtract another method's accuracy, task by task, over the tasks that both results have."""
+        """Subtract another method's accuracy, task by task, over the tasks that both results have.
+
+        Args:
+            other: The result of the other method.
+        """
         n = self.shared_tasks(other)
         if not n:
             raise InputError(
@@ -146,7 +158,11 @@ class Result:
         return f"{self.method}: {100 * self.mean:.2f} ± {100 * self.ci95:.2f} % over {len(self.accuracy)} tasks"
 
     def save(self, path: str | Path) -> Path:
-        """Write as JSON: summary, configuration, environment and the figures of every task."""
+        """Write as JSON: summary, configuration, environment and the figures of every task.
+
+        Args:
+            path: The JSON file.
+        """
         per_task = {name: getattr(self, name).tolist() for name in PER_TASK}
         return write_document(
             path,
@@ -163,7 +179,11 @@ class Result:
 
     @classmethod
     def load(cls, path: str | Path) -> Result:
-        """Read what `save` wrote; a file that is damaged or of another kind raises InputError."""
+        """Read what `save` wrote; a file that is damaged or of another kind raises InputError.
+
+        Args:
+            path: The JSON file.
+        """
         stored = read_document(
             path, _Document, what="a result of likelyshot", remedy="make one with likelyshot evaluate"
         )

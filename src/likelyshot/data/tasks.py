@@ -176,7 +176,11 @@ class Tasks:
         return sha.hexdigest()
 
     def check(self, labels: Labels) -> None:
-        """Raise InputError unless the tasks were drawn from these very labels."""
+        """Raise InputError unless the tasks were drawn from these very labels.
+
+        Args:
+            labels: Labels of the features, (n,).
+        """
         digest, drawn_from = _as_labels(labels)[1], self.config["labels_digest"]
         if digest != drawn_from:
             expected = f"{self.config['n_labels']} labels (digest {drawn_from[:8]})"
@@ -184,13 +188,21 @@ class Tasks:
             raise InputError(f"expected the {expected} that the tasks were drawn from, but got {got}")
 
     def save(self, path: str | Path) -> Path:
-        """Write the tasks to a safetensors file, whole or not at all."""
+        """Write the tasks to a safetensors file, whole or not at all.
+
+        Args:
+            path: The safetensors file.
+        """
         facts = {"ways": self.ways, "shots": self.shots, "config": dict(self.config)}
         return write_container(path, {name: getattr(self, name) for name in _ARRAYS}, facts, form=FORMAT)
 
     @classmethod
     def load(cls, path: str | Path) -> Tasks:
-        """Read tasks written by `save`; a file that is damaged, altered or of another kind raises InputError."""
+        """Read tasks written by `save`; a file that is damaged, altered or of another kind raises InputError.
+
+        Args:
+            path: The safetensors file.
+        """
         texts = {"what": "a file written by Tasks.save", "remedy": "name another, or sample the tasks again"}
         arrays, facts = read_container(path, _Facts, form=FORMAT, **texts)
         if arrays.keys() != _ARRAYS.keys():

@@ -40,13 +40,25 @@ def check_positive(name: str, value: Any, hint: str, most: float = MOST) -> None
 
 
 def check_not_negative(name: str, value: Any, hint: str) -> None:
-    """Refuse anything but 0 or a positive number of reasonable size."""
+    """Refuse anything but 0 or a positive number of reasonable size.
+
+    Args:
+        name: Name of the parameter, for the message.
+        value: What was given.
+        hint: What to do instead.
+    """
     if not _is(Real, value) or value != 0:
         _check_number(name, value, LEAST, MOST, hint, "0 or ")
 
 
 def check_fraction(name: str, value: Any, hint: str) -> None:
-    """Refuse anything but a number from 0 to 1."""
+    """Refuse anything but a number from 0 to 1.
+
+    Args:
+        name: Name of the parameter, for the message.
+        value: What was given.
+        hint: What to do instead.
+    """
     _check_number(name, value, 0, 1, hint)
 
 
@@ -68,13 +80,23 @@ def check_count(name: str, value: Any, hint: str, least: int = 0) -> None:
 
 
 def check_switch(name: str, value: Any) -> None:
-    """Refuse anything but True or False."""
+    """Refuse anything but True or False.
+
+    Args:
+        name: Name of the parameter, for the message.
+        value: What was given.
+    """
     if not isinstance(value, bool | np.bool_):
         raise InputError(f"{name} must be True or False, got {shown(value)}: choose one")
 
 
 def check_choice(name: str, value: Any, known: Iterable[str]) -> None:
     """Refuse a text that is not one of the known ones.
+
+    Args:
+        name: Name of the parameter, for the message.
+        value: What was given.
+        known: The texts that are accepted.
 
     >>> check_choice("rule", "yuden", ["youden", "closest"])
     Traceback (most recent call last):
@@ -86,7 +108,14 @@ def check_choice(name: str, value: Any, known: Iterable[str]) -> None:
 
 
 def check_shape(name: str, value: Any, shape: tuple[int, ...], hint: str) -> None:
-    """Refuse anything but a tensor of this shape."""
+    """Refuse anything but a tensor of this shape.
+
+    Args:
+        name: Name of the parameter, for the message.
+        value: What was given.
+        shape: The shape that is expected.
+        hint: What to do instead.
+    """
     if not isinstance(value, Tensor) or tuple(value.shape) != shape:
         came = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise InputError(f"expected {name} as a tensor of shape {shape}, got {came}: {hint}")
@@ -102,7 +131,12 @@ def _is(kind: type, value: Any) -> bool:
 
 
 def check_examples(support: Tensor, labels: Tensor) -> None:
-    """Raise InputError unless the labelled examples of one task are vectors (n, d) with labels (n,)."""
+    """Raise InputError unless the labelled examples of one task are vectors (n, d) with labels (n,).
+
+    Args:
+        support: The vectors.
+        labels: Their labels.
+    """
     if support.ndim != 2 or labels.shape != support.shape[:1]:
         raise InputError(
             f"expected support (n, d) and labels (n,), got {tuple(support.shape)} and {tuple(labels.shape)}: give one "
@@ -111,7 +145,15 @@ def check_examples(support: Tensor, labels: Tensor) -> None:
 
 
 def prepare(support: Tensor, labels: Tensor, query: Tensor, n_ways: int, normalise: bool) -> tuple[Tensor, Tensor]:
-    """Check that support, labels and query belong together, compute at least in float32, L2-normalise if asked."""
+    """Check that support, labels and query belong together, compute at least in float32, L2-normalise if asked.
+
+    Args:
+        support: Labelled vectors (..., s, d).
+        labels: Their classes (..., s) or (s,), from 0.
+        query: Vectors to classify (..., q, d).
+        n_ways: Number of classes.
+        normalise: Whether to scale vectors to unit length.
+    """
     check_ways(n_ways)
     check_switch("normalise", normalise)
     if support.ndim < 2 or query.ndim < 2 or support.shape[-1] != query.shape[-1]:
@@ -137,7 +179,13 @@ def prepare(support: Tensor, labels: Tensor, query: Tensor, n_ways: int, normali
 
 
 def head_weights(method: str, head: Any, features: Tensor) -> Mapping[str, Tensor]:
-    """Give the weights of a trained head, or refuse one of another method or for vectors of another length."""
+    """Give the weights of a trained head, or refuse one of another method or for vectors of another length.
+
+    Args:
+        method: Name of the method.
+        head: The head, as `likelyshot.load_head` reads it.
+        features: Vectors (..., d), whose precision and device the weights get.
+    """
     if not callable(head) or getattr(head, "name", None) != method:
         got = f"one of {head.name}" if callable(head) and hasattr(head, "name") else type(head).__name__
         raise InputError(f"expected a head of {method}, got {got}: give head=likelyshot.load_head(path)")
@@ -154,7 +202,15 @@ def head_weights(method: str, head: Any, features: Tensor) -> Mapping[str, Tenso
 def centre(
     support: Tensor, labels: Tensor, query: Tensor, n_ways: int, base_mean: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """CL2N of SimpleShot: subtract the mean of the base classes, then L2-normalise; None if that is done already."""
+    """CL2N of SimpleShot: subtract the mean of the base classes, then L2-normalise.
+
+    Args:
+        support: Labelled vectors (..., s, d).
+        labels: Their classes (..., s) or (s,), from 0.
+        query: Vectors to classify (..., q, d).
+        n_ways: Number of classes.
+        base_mean: Mean of the base classes (d,); None if the vectors are centred and scaled already.
+    """
     support, query = prepare(support, labels, query, n_ways, normalise=False)
     if base_mean is None:
         return support, query
@@ -164,7 +220,13 @@ def centre(
 
 
 def check_non_negative(method: str, *features: Tensor, who: str = "") -> None:
-    """Refuse negative features, in a message that names the method, or `who`."""
+    """Refuse negative features, in a message that names the method, or `who`.
+
+    Args:
+        method: Name of the method.
+        *features: Tensors of any shape.
+        who: What to name instead of the method.
+    """
     if inputs_are_checked():
         return
     lowest = [float(x.detach().amin()) for x in features if x.numel()]
@@ -178,29 +240,52 @@ def check_non_negative(method: str, *features: Tensor, who: str = "") -> None:
 
 
 def check_finite(*features: Tensor) -> None:
-    """Refuse NaN and infinity, where no normalisation does."""
+    """Refuse NaN and infinity, where no normalisation does.
+
+    Args:
+        *features: Tensors of any shape.
+    """
     if not inputs_are_checked() and not all(bool(x.detach().isfinite().all()) for x in features):
         raise InputError(NOT_FINITE)
 
 
 def check_ways(n_ways: int) -> None:
-    """Refuse a number of classes that is not one."""
+    """Refuse a number of classes that is not one.
+
+    Args:
+        n_ways: What was given.
+    """
     check_count("n_ways", n_ways, "count the classes of the task", least=1)
 
 
 def check_lambda_max(lambda_max: float | None) -> None:
-    """Refuse a bound on the rates that is not a positive number; None follows from the features."""
+    """Refuse a bound on the rates that is not a positive number; None follows from the features.
+
+    Args:
+        lambda_max: What was given.
+    """
     if lambda_max is not None:
         check_positive("lambda_max", lambda_max, "the paper uses 40")
 
 
 def check_shrinkage(shrinkage: float) -> None:
-    """Refuse a weight of the average class that is negative or not a number."""
+    """Refuse a weight of the average class that is negative or not a number.
+
+    Args:
+        shrinkage: What was given.
+    """
     check_not_negative("shrinkage", shrinkage, "it counts examples, try 1")
 
 
 def check_rounds(lam: float, eta: float, iterations: int, tolerance: float) -> None:
-    """Refuse parameters of PT-MAP's rounds that make no sense."""
+    """Refuse parameters of PT-MAP's rounds that make no sense.
+
+    Args:
+        lam: Factor of the squared distances.
+        eta: How far a round moves the prototypes.
+        iterations: Number of rounds.
+        tolerance: Largest error of a class's share at which the transport stops.
+    """
     check_positive("lam", lam, "the paper uses 10", most=1000)  # beyond, the transport takes forever
     check_fraction("eta", eta, "the paper uses 0.2")
     check_count("iterations", iterations, "the paper uses 20")

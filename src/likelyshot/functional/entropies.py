@@ -10,7 +10,7 @@ def entropy_slope(log_p: Tensor) -> Tensor:
     """Differentiate mean_q H(p_q), the Shannon entropy of every query, by the logits l of p = softmax(l).
 
     dH(p)/dp_k = -log p_k - 1, and the constant falls out of the softmax. Finite where all log p are.
-    Shapes: log p (..., k, q), classes before queries -> (..., k, q).
+    Shapes: log_p (..., k, q), classes before queries -> (..., k, q).
 
     >>> entropy_slope(torch.tensor([[0.25, 0.5], [0.75, 0.5]]).log())
     tensor([[ 0.1030,  0.0000],
@@ -48,7 +48,7 @@ def information_slope(log_p: Tensor, alpha: float) -> Tensor:
 def softmax_slope(p: Tensor, slope: Tensor) -> Tensor:
     """Carry the slope u of a loss by p = softmax(l) over to the logits l: p_k (u_k - sum_j p_j u_j).
 
-    Shapes: p and slope (..., k, q) -> (..., k, q).
+    Shapes: p (..., k, q), slope (..., k, q) -> (..., k, q).
 
     >>> softmax_slope(torch.tensor([[0.5], [0.5]]), torch.tensor([[1.0], [0.0]]))
     tensor([[ 0.2500],

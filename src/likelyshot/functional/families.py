@@ -31,10 +31,15 @@ _MOST_STEPS, _TOLERANCE = 20, 1e-9  # Newton's steps; five or six do
 
 
 class Fits(NamedTuple):
-    """How well each family fits; families in the order of FAMILIES."""
+    """How well each family fits; families in the order of FAMILIES.
 
-    log_likelihood: Tensor  # (families, ...) nats per image, the point mass at zero included
-    ks: Tensor  # (families, ...) largest distance of the distribution functions (Kolmogorov-Smirnov)
+    Args:
+        log_likelihood: Nats per image, the point mass at zero included, (families, ...).
+        ks: Largest distance of the distribution functions (Kolmogorov-Smirnov), (families, ...).
+    """
+
+    log_likelihood: Tensor
+    ks: Tensor
 
 
 def fit_families(x: Tensor) -> Fits:
@@ -42,7 +47,7 @@ def fit_families(x: Tensor) -> Fits:
 
     The largest distance of the distribution functions is over all values; the exponential of eq. (2) has no point
     mass there, so that its distance is at least the share of zeros. Only zeros have log-likelihood 0.
-    Shapes: (..., n), n values of each feature -> twice (families, ...), float64.
+    Shapes: x (..., n), n values of each feature -> twice (families, ...), float64.
 
     >>> fits = fit_families(torch.tensor([[0.0, 0.0, 1.0, 3.0]]))
     >>> dict(zip(FAMILIES, fits.ks[:, 0].round(decimals=3).tolist()))["exponential"]
@@ -208,7 +213,7 @@ def rate_test(counts: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor,
 def holm(p: Tensor) -> Tensor:
     """Correct p-values for being many: the i-th smallest of d times d - i + 1, never falling, at most 1 (Holm 1979).
 
-    Shapes: (d,) -> (d,).
+    Shapes: p (d,) -> (d,).
 
     >>> holm(torch.tensor([0.01, 0.04, 0.03]))
     tensor([0.0300, 0.0600, 0.0600])

@@ -36,7 +36,7 @@ def join(support: Tensor, labels: Tensor, query: Tensor, n_ways: int) -> tuple[T
 def mean_weights(weights: Tensor) -> Tensor:
     """Scale the weights of every class to sum to 1; a class without weight keeps zeros, and has its mean at the origin.
 
-    Shapes: (..., k, n) -> (..., k, n).
+    Shapes: weights (..., k, n) -> (..., k, n).
 
     >>> mean_weights(torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
     tensor([[0.2500, 0.7500],

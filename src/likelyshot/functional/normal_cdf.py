@@ -103,6 +103,10 @@ def normal_cdf(z: Tensor, correlation: Tensor) -> Tensor:
 
     As :func:`normal_log_cdf`, without the logarithm.
 
+    Args:
+        z: Upper bounds, (..., n).
+        correlation: Correlations of the normals, (n, n).
+
     >>> normal_cdf(torch.zeros(2), torch.tensor([[1.0, 0.5], [0.5, 1.0]])).item()
     0.33333...
     """

@@ -14,7 +14,7 @@ OFFSET = 1e-6  # keeps the slope at zero finite
 def power_transform(x: Tensor, power: float) -> Tensor:
     """Make skewed features more like a Gaussian, (x + 1e-6)^power, and scale every vector to unit length.
 
-    Shapes: (..., d) -> (..., d), non-negative.
+    Shapes: x (..., d) -> (..., d), non-negative.
 
     Args:
         power: Exponent, above 0 and at most 1.
@@ -29,7 +29,7 @@ def power_transform(x: Tensor, power: float) -> Tensor:
 def centre_units(x: Tensor) -> Tensor:
     """Subtract the mean of unit vectors and scale what is left to unit length; what is only rounding becomes zero.
 
-    Shapes: (..., n, d) -> (..., n, d).
+    Shapes: x (..., n, d) -> (..., n, d).
 
     >>> centre_units(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
     tensor([[ 0.7071, -0.7071],

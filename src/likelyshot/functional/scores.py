@@ -25,7 +25,7 @@ NOT_FINITE = (
 def l2_normalise(x: Tensor) -> Tensor:
     """Scale every vector to unit Euclidean length, x / ||x||_2; a zero vector stays zero.
 
-    Shapes: (..., d) -> (..., d). Where squares could overflow or vanish, divides by the largest entry first. NaN
+    Shapes: x (..., d) -> (..., d). Where squares could overflow or vanish, divides by the largest entry first. NaN
     and infinity are refused.
 
     >>> l2_normalise(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
@@ -49,7 +49,7 @@ def l2_normalise(x: Tensor) -> Tensor:
 def rectify(x: Tensor) -> Tensor:
     """Split signed features losslessly into non-negative ones, [relu(x), relu(-x)].
 
-    Shapes: (..., d) -> (..., 2d).
+    Shapes: x (..., d) -> (..., 2d).
 
     >>> rectify(torch.tensor([1.0, -2.0]))
     tensor([1., 0., 0., 2.])
@@ -61,6 +61,11 @@ def one_hot(labels: Tensor, n_ways: int, dtype: torch.dtype) -> Tensor:
     """Mark the class of every sample, 1[y = k].
 
     Shapes: labels (..., s) -> (..., s, k).
+
+    Args:
+        labels: Class of every sample, from 0.
+        n_ways: Number of classes, k.
+        dtype: Type of the result.
 
     >>> one_hot(torch.tensor([1, 0]), 2, torch.float32)
     tensor([[0., 1.],
@@ -323,7 +328,12 @@ def probabilities(scores: Tensor, temperature: float) -> Tensor:
 
 
 def check_temperature(temperature: Any, hint: str) -> None:
-    """Refuse anything but a positive finite number; unlike parameters it has the scale of the scores, which is any."""
+    """Refuse anything but a positive finite number; unlike parameters it has the scale of the scores, which is any.
+
+    Args:
+        temperature: What was given.
+        hint: What to do instead.
+    """
     number = isinstance(temperature, Real) and not isinstance(temperature, bool)
     try:
         positive = number and 0 < float(temperature) < math.inf

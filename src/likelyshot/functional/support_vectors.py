@@ -15,7 +15,11 @@ MAX_STEPS, TOLERANCE = 5_000, 1e-13
 def project_rows(x: Tensor, total: float) -> Tensor:
     """Move every row to the nearest point of the simplex {b >= 0, sum b = total} (Held et al. 1974).
 
-    Shapes: (..., k) -> (..., k).
+    Shapes: x (..., k) -> (..., k).
+
+    Args:
+        x: The rows.
+        total: What each row sums to afterwards.
 
     >>> project_rows(torch.tensor([[0.5, 0.1, -3.0]]), 1.0)
     tensor([[0.7000, 0.3000, 0.0000]])

@@ -246,10 +246,19 @@ def next_screen(
 
 @dataclass(frozen=True)
 class Suggestion:
-    """An item to label, and what it is taken for now."""
+    """An item to label, and what it is taken for now.
+
+    Args:
+        name: Name of the item.
+        row: Position of its vector in the pile, from 0.
+        predicted: The most probable class.
+        probability: Probability of that class.
+        runner_up: The second most probable class.
+        margin: How much more probable the predicted class is than the runner-up.
+    """
 
     name: str
-    row: int  # in the pile, of those that can be used
+    row: int
     predicted: str
     probability: float
     runner_up: str

@@ -70,7 +70,12 @@ class Labelling:
         return export(self.desk, kind)
 
     def serve(self, browser: bool, say: Say) -> None:
-        """Start the page, say where it is, and perhaps open it in the browser."""
+        """Start the page, say where it is, and perhaps open it in the browser.
+
+        Args:
+            browser: Whether to open the page in the browser, if there is a screen.
+            say: Called with sentences about what happens.
+        """
         if self._server is None:
             return
         self._server.start()

@@ -137,7 +137,11 @@ class Calibration:
                 )
 
     def check_encoders(self, encoders: Sequence[str]) -> None:
-        """Refuse features of other encoders than the statistics were made with, where both are known."""
+        """Refuse features of other encoders than the statistics were made with, where both are known.
+
+        Args:
+            encoders: Name of the encoder of each features file, empty where unknown.
+        """
         for made, came in zip(self.encoders, encoders, strict=False):
             if made and came and made != came:
                 raise InputError(
@@ -150,12 +154,20 @@ class Calibration:
         return asdict(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write as JSON."""
+        """Write as JSON.
+
+        Args:
+            path: The JSON file.
+        """
         return write_document(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:
-        """Read what `save` wrote; a file that is damaged or of another kind raises InputError."""
+        """Read what `save` wrote; a file that is damaged or of another kind raises InputError.
+
+        Args:
+            path: The JSON file.
+        """
         return read_document(
             path,
             cls,

@@ -15,7 +15,12 @@ Kind = Literal["closed form", "trained", "transductive"]
 
 @dataclass(frozen=True)
 class Variant:
-    """A method with other parameters than its defaults, as a row of its own in `likelyshot reproduce --full`."""
+    """A method with other parameters than its defaults, as a row of its own in `likelyshot reproduce --full`.
+
+    Args:
+        title: Name in tables.
+        params: The parameters that differ from the defaults.
+    """
 
     title: str
     params: Mapping[str, Any]

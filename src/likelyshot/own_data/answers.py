@@ -43,6 +43,14 @@ class Row(NamedTuple):
 class Answers:
     """The probabilities of n items over k classes, and which items belong to none of them.
 
+    Args:
+        names: Names of the items.
+        classes: Names of the classes.
+        probabilities: Probability of each class for each item, (n, k).
+        reject: Whether the item belongs to none of the classes, (n,).
+        novelty: How unlike all classes the item is, (n,): the higher, the less like any of them.
+        texts: What was classified, if the items are texts without files.
+
     >>> answers = Answers(["a.jpg"], ["cat", "dog", "owl"], np.array([[0.7, 0.2, 0.1]]), np.array([False]), np.zeros(1))
     >>> next(answers.rows())
     Row(path='a.jpg', predicted='cat', probability=0.7, runner_up='dog', margin=0.5, reject=False)
@@ -50,10 +58,10 @@ class Answers:
 
     names: Sequence[str]
     classes: Sequence[str]
-    probabilities: NDArray[np.floating[Any]]  # (n, k)
-    reject: NDArray[np.bool_]  # (n,)
-    novelty: NDArray[np.floating[Any]]  # (n,), higher is less like any class
-    texts: Sequence[str] | None = None  # what was classified, if it has no file
+    probabilities: NDArray[np.floating[Any]]
+    reject: NDArray[np.bool_]
+    novelty: NDArray[np.floating[Any]]
+    texts: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         shape = np.shape(self.probabilities)

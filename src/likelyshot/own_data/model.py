@@ -58,21 +58,35 @@ FILE = {"what": "a model of likelyshot", "remedy": "write one with likelyshot fi
 class Model:
     """Labelled vectors with their classes, the method to classify with, and where the vectors came from.
 
+    Args:
+        support: Labelled vectors, (n, d) float32, as they came: not rectified.
+        labels: Their classes, (n,) int64, from 0.
+        classes: Names of the classes.
+        method: A name in `likelyshot.methods.METHODS`; None to choose by the size of the pile.
+        params: Parameters of the method.
+        statistics: Statistics of base classes that the method needs: `base_mean`, `base_within`.
+        temperatures: Temperatures of probabilities by method, fitted on validation features.
+        encoder: Name of the encoder that made the vectors, empty if it is not known.
+        encoder_digest: Digest of that encoder, empty if it is not known.
+        rectified: Whether vectors are split into [relu(x), relu(-x)] before they are used.
+        reject: Share of items of known classes that may be rejected as unknown.
+        seed: Seed of the splits into examples that are held out and others, and of samples of the pile.
+
     >>> model = Model.fit([[3.0, 4.0], [4.0, 3.0]], ["high", "wide"])
     >>> model.classes, model.method_for(5), model.method_for(500)
     (('high', 'wide'), 'likelihood', 'likelihood_mixture')
     """
 
-    support: Tensor  # (n, d) float32, as they came: not rectified
-    labels: Tensor  # (n,) int64
+    support: Tensor
+    labels: Tensor
     classes: tuple[str, ...]
-    method: str | None = None  # None: by the size of the pile
+    method: str | None = None
     params: Params = field(default_factory=dict)
-    statistics: Mapping[str, Tensor] = field(default_factory=dict)  # base_mean, base_within
-    temperatures: Mapping[str, float] = field(default_factory=dict)  # by method, fitted on validation features
+    statistics: Mapping[str, Tensor] = field(default_factory=dict)
+    temperatures: Mapping[str, float] = field(default_factory=dict)
     encoder: str = ""
     encoder_digest: str = ""
-    rectified: bool = False  # whether vectors are split into [relu(x), relu(-x)] before they are used
+    rectified: bool = False
     reject: float = 0.05
     seed: int = 0
 
@@ -167,7 +181,11 @@ class Model:
         return (INDUCTIVE, TRANSDUCTIVE) if self.method is None else (_known(self.method),)
 
     def method_for(self, count: int) -> str:
-        """Name the method for a pile of `count` items."""
+        """Name the method for a pile of `count` items.
+
+        Args:
+            count: Number of items that can be used.
+        """
         if self.method is not None:
             return self.method
         return INDUCTIVE if count < TRANSDUCTIVE_FROM else TRANSDUCTIVE
@@ -179,11 +197,19 @@ class Model:
         return STAND_IN.get(name, NEAREST_MEAN) if is_transductive(METHODS[name]) else name
 
     def params_for(self, name: str) -> dict[str, Any]:
-        """Return all parameters of a method: those that were given, and the defaults of the others."""
+        """Return all parameters of a method: those that were given, and the defaults of the others.
+
+        Args:
+            name: The method.
+        """
         return {key: self.params.get(key, default) for key, default in parameters(name).items()}
 
     def bound(self, name: str) -> Method:
-        """Bind a method to its parameters and statistics."""
+        """Bind a method to its parameters and statistics.
+
+        Args:
+            name: The method.
+        """
         known = parameters_of(METHODS[name])
         statistics = {"calibration": self._calibration} if "calibration" in needs(name) else self.statistics
         return bind(name, {key: value for key, value in self.params.items() if key in known}, statistics)
@@ -204,13 +230,25 @@ class Model:
     def scores(
         self, vectors: Vectors, *, usable: NDArray[np.bool_] | None = None, progress: Progress | None = None
     ) -> Pieces:
-        """Return a function that goes through the usable rows of a pile with their scores; see `scores_of`."""
+        """Return a function that goes through the usable rows of a pile with their scores; see `scores_of`.
+
+        Args:
+            vectors: The pile, (n, d), not rectified.
+            usable: Which rows can be used, (n,). Default: all.
+            progress: Called with the number of rows read since the last call, by methods that read the pile often.
+        """
         return scores_of(**self._scoring(vectors, usable, progress))
 
     def learnt(
         self, vectors: Vectors, *, usable: NDArray[np.bool_] | None = None, progress: Progress | None = None
     ) -> Score | None:
-        """Learn from a pile what scores its rows one by one; see `likelyshot.own_data.scoring.learnt`."""
+        """Learn from a pile what scores its rows one by one; see `likelyshot.own_data.scoring.learnt`.
+
+        Args:
+            vectors: The pile, (n, d), not rectified.
+            usable: Which rows can be used, (n,). Default: all.
+            progress: Called with the number of rows read since the last call, by methods that read the pile often.
+        """
         return learnt(**self._scoring(vectors, usable, progress))
 
     def _scoring(self, vectors: Vectors, usable: NDArray[np.bool_] | None, progress: Progress | None) -> dict[str, Any]:
@@ -228,7 +266,12 @@ class Model:
         }
 
     def sample(self, vectors: Vectors, *, usable: NDArray[np.bool_] | None = None) -> Tensor | None:
-        """Draw at most 10,000 usable rows of a pile, if the method for it is transductive; None otherwise."""
+        """Draw at most 10,000 usable rows of a pile, if the method for it is transductive; None otherwise.
+
+        Args:
+            vectors: The pile, (n, d), not rectified.
+            usable: Which rows can be used, (n,). Default: all.
+        """
         rows = np.arange(len(vectors)) if usable is None else np.flatnonzero(usable)
         if not is_transductive(METHODS[self.method_for(len(rows))]):
             return None
@@ -237,7 +280,12 @@ class Model:
         return as_tensor(vectors[rows], self.rectified).float()
 
     def held_out(self, name: str, pile: Tensor | None = None) -> HeldOut:
-        """Score the labelled examples by a method that is given only the others; see `held_out`."""
+        """Score the labelled examples by a method that is given only the others; see `held_out`.
+
+        Args:
+            name: The method.
+            pile: What `sample` drew, among which a transductive method scores the examples.
+        """
         return held_out(self.bound(name), self.examples, self.labels, len(self.classes), query=pile, seed=self.seed)
 
     def judge(self, name: str, pile: Tensor | None = None, held_out: HeldOut | None = None) -> Judge:
@@ -259,6 +307,10 @@ class Model:
     def answer(self, vectors: ArrayLike, names: Sequence[str] | None = None) -> Answers:
         """Classify rows (n, d), all at once. They must be finite, and none of them all zeros.
 
+        Args:
+            vectors: The rows, not rectified.
+            names: Names of the rows. Default: "row 1", "row 2", ...
+
         >>> model = Model.fit([[3.0, 4.0], [4.0, 3.0]], ["high", "wide"])
         >>> model.answer([[6.0, 8.5]], ["a.jpg"]).predicted
         ['high']
@@ -276,20 +328,33 @@ class Model:
         return judge.answers(torch.cat([x for x, _ in pieces]), torch.cat([s for _, s in pieces]), names)
 
     def check_encoder(self, name: str, digest: str) -> None:
-        """Refuse vectors of another encoder than that of the labelled examples, where both are known."""
+        """Refuse vectors of another encoder than that of the labelled examples, where both are known.
+
+        Args:
+            name: Name of the encoder of the vectors.
+            digest: Its digest, empty if it is not known.
+        """
         if self.encoder_digest and digest and digest != self.encoder_digest:
             what = f"{self.encoder} ({self.encoder_digest[:12]}), but got {name} ({digest[:12]})"
             raise InputError(f"expected the encoder that the model was fitted with, {what}: install it, or fit again")
 
     def save(self, path: str | Path) -> Path:
-        """Write a safetensors file, whole or not at all. It holds no images, no paths and no code."""
+        """Write a safetensors file, whole or not at all. It holds no images, no paths and no code.
+
+        Args:
+            path: The safetensors file.
+        """
         tensors = {"support": self.support, "labels": self.labels, **self.statistics}
         facts = {key: getattr(self, key) for key in _Facts.__struct_fields__}
         return write_container(path, tensors, facts, form=FORM)
 
     @classmethod
     def load(cls, path: str | Path) -> Model:
-        """Read what `save` wrote, and check it. The encoder is opened only when an image or a text comes."""
+        """Read what `save` wrote, and check it. The encoder is opened only when an image or a text comes.
+
+        Args:
+            path: The safetensors file.
+        """
         try:
             tensors, facts = read_container(path, _Facts, form=FORM, **FILE)
         except InputError as error:

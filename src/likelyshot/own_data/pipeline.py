@@ -295,18 +295,31 @@ def predict(
 
 @dataclass(frozen=True, eq=False)
 class Classification:
-    """The classes of a pile. The items are classified when the answers are first asked for, or written."""
+    """The classes of a pile. The items are classified when the answers are first asked for, or written.
+
+    Args:
+        model: The model that classifies the pile.
+        rows: The vectors of the pile.
+        judge: What turns scores into probabilities and rejections.
+        expectation: The accuracy to expect.
+        problems: What was left out, and why.
+        words: What there is to know, in sentences.
+        duplicates: What is both a labelled example and in the pile: its name there, and its name here.
+        root: The folder of the pile, if it is one.
+        stage: Called with the name and the number of steps of each stage of the work, as in `predict`.
+        labelled: The labelled examples, if the model was fitted just now.
+    """
 
     model: Model
     rows: Rows
     judge: Judge
     expectation: Expectation
     problems: list[Problem]
-    words: list[str]  # what there is to know, in sentences
-    duplicates: list[tuple[str, str]]  # (labelled name, name in the pile)
-    root: Path | None  # the folder of the pile
+    words: list[str]
+    duplicates: list[tuple[str, str]]
+    root: Path | None
     stage: Stage | None
-    labelled: Rows | None = None  # the labelled examples, if the model was fitted just now
+    labelled: Rows | None = None
 
     def __repr__(self) -> str:
         """Say what was classified, without classifying it."""
@@ -477,6 +490,10 @@ class Classification:
         """Copy the images into a folder per class, or link them there.
 
         Returns the number of images, and what could not be copied or linked.
+
+        Args:
+            folder: Where the folders of the classes go, outside the pile.
+            link: Whether to make symbolic links instead of copies.
         """
         answers = self.answers
         return sort_into(folder, self.items, answers.predicted, answers.reject.tolist(), link=link, root=self.root)
