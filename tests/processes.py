@@ -65,6 +65,7 @@ def _run(code: str, arguments: tuple[str, ...], environment: dict[str, str], out
         opened = os.open(path, os.O_WRONLY)
         os.dup2(opened, descriptor)
         os.close(opened)
+    sys.stdout = os.fdopen(1, "w", closefd=False)  # the one before takes a terminal for the file that the server has
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["-c", *arguments]

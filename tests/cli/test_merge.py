@@ -36,11 +36,11 @@ def documents(folder, pattern):
     return {path.name: json.loads(path.read_text()) for path in folder.glob(pattern)}
 
 
-SMALL = ("--ways", 3, "--tasks", 20, "--total", 12, "--per-class", 4, "--shots", 1)
+SMALL = ("--ways", 3, "--tasks", 20, "--shots", 1)
 
 
 def test_evaluate(run, features, tmp_path):
-    command = ("evaluate", features, "--method", "mll", "cosine", *SMALL)
+    command = ("evaluate", features, "--method", "mll", "cosine", *SMALL, "--total", 12)
     run(*command, "-o", "one")
     said = in_parts(run, *command, "-o", "two")
     assert "likelyshot merge two" in " ".join(said.split())
@@ -57,7 +57,7 @@ def test_evaluate(run, features, tmp_path):
 
 
 def test_sweep(run, features, tmp_path):
-    command = ("sweep", features, "--grid", "lambda_max=20,40", *SMALL)
+    command = ("sweep", features, "--grid", "lambda_max=20,40", *SMALL, "--per-class", 4)
     run(*command, "-o", "one")
     in_parts(run, *command, "-o", "two")
     assert run("merge", "two")[0] == 0

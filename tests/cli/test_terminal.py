@@ -177,7 +177,7 @@ def test_an_error_is_whole_too(place, monkeypatch):
     _, lines = shown(monkeypatch, OWN, code=2)
     assert len(lines) == 1  # in one piece, to be copied
     assert lines[0].startswith("likelyshot: expected labelled examples of two classes or more in labelled")
-    assert lines[0].endswith("a table with paths and labels")
+    assert lines[0].endswith("or a table with labels and paths below its own folder")
 
 
 @pytest.mark.processes

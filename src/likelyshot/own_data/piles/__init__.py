@@ -61,7 +61,7 @@ def read_labelled(
         raise InputError(
             f"expected labelled examples of two classes or more in {' and '.join(map(str, paths))}, but found {only}"
             f"{left_out(pile.problems)}: give a folder with one sub-folder per class, or a table with labels and "
-            "with paths below its own folder"
+            "paths below its own folder"
         )
     return replace(pile, problems=pile.problems + _similar([str(label) for label in counts]))
 
