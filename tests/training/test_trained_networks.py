@@ -35,7 +35,7 @@ def images(tmp_path_factory):
     ("network", "names", "rows"),
     [
         ("conv4", ["mll", "anil"], ["MLL", "ANIL"]),
-        ("resnet12", ["mll", "ctm", "deepemd"], ["MLL", "CTM", "DeepEMD, one cell"]),
+        ("resnet12", ["mll", "ctm", "deepemd"], ["MLL", "CTM", "DeepEMD, four cells"]),
     ],
 )
 def test_every_seed_has_its_share_and_a_second_call_goes_on(
