@@ -196,8 +196,9 @@ def test_a_server_killed_twenty_times_in_mid_click_loses_and_doubles_nothing(nur
 def test_the_page_of_a_killed_server_says_so_and_that_of_the_next_goes_on(nursery, open_tab):
     from playwright.sync_api import expect
 
-    tab = open_tab(nursery.start())
+    tab, saved = open_tab(nursery.start()), 2
     if not tab.locator("#classes button").count():  # the other test did not run before
+        saved += 4  # each new class, and the label that it gives
         for name in ("a", "b"):
             tab.keyboard.press("c")
             tab.keyboard.type(name)
@@ -205,7 +206,7 @@ def test_the_page_of_a_killed_server_says_so_and_that_of_the_next_goes_on(nurser
             tab.locator(".card.current").focus()
     for digit in "12":
         tab.keyboard.press(digit)
-    expect(tab.locator("html")).to_have_attribute("data-saved", re.compile("[2-9]"))
+    expect(tab.locator("html")).to_have_attribute("data-saved", str(saved))
     before = nursery.output.read_text()
     nursery.kill()
     nursery.gone()
