@@ -2,8 +2,9 @@
 Two labelled examples of each class
 ===================================
 
-The classifiers of likelyshot are scikit-learn's: `fit` takes the few labelled embeddings, `predict` the pile. Here the
-embeddings are the packaged ones of photographs of birds (CUB-200-2011); yours can come from any network.
+The classifiers of likelyshot work like those of scikit-learn: `fit` takes the few labelled embeddings, `predict` the
+pile to label. Here the embeddings are the packaged ones of photographs of birds (CUB-200-2011); yours can come from any
+network.
 """
 
 import matplotlib.pyplot as plt
@@ -28,9 +29,9 @@ for name, size in zip(species, (36, 20, 12, 5, 2), strict=True):
     pile += list(rows[2 : 2 + size])
 
 # %%
-# `MLLClassifier` looks at one photograph at a time. `TransductiveMLLClassifier` labels the whole pile together: the
-# prototypes of the classes follow it, and it may be as imbalanced as it likes. One pile says little about which is
-# better: the next example has 500.
+# `MLLClassifier` looks at one photograph at a time. `TransductiveMLLClassifier` labels the whole pile together, however
+# imbalanced it is: it moves the prototypes of the classes towards the photographs that it assigns to them. One pile
+# says little about which is better: the next example has 500.
 
 for classifier in (MLLClassifier(), TransductiveMLLClassifier()):
     classifier.fit(X[labelled], names[labelled])

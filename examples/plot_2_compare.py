@@ -16,9 +16,9 @@ features = Features.load(PACKAGED, split="test")
 tasks = sample_tasks(features.labels, n_tasks=500, ways=5, shots=1, query=Dirichlet(total=75, alpha=2.0), seed=0)
 
 # %%
-# Five of the methods of ``likelyshot list``, on 500 tasks of five classes with one labelled photograph each and 75
-# queries in proportions drawn from Dirichlet(2). PT-MAP assumes as many queries of every class, which these tasks do
-# not have.
+# We run five of the methods of ``likelyshot list`` on 500 tasks. A task has five classes with one labelled photograph
+# each, and 75 queries, photographs to label. The shares of the classes among them are drawn from a Dirichlet(2)
+# distribution, so they are imbalanced. PT-MAP assumes as many queries of every class, which these tasks do not have.
 
 chosen = ("euclidean", "mll", "pt_map", "mll_transductive", "paddle")
 results = {name: evaluate(METHODS[name], features, tasks) for name in chosen}
@@ -26,7 +26,8 @@ for result in results.values():
     print(result)
 
 # %%
-# The differences from ``euclidean``, in points of accuracy. An interval that leaves out zero is significant.
+# The differences from ``euclidean``, in points of accuracy. A difference is significant if its interval leaves out
+# zero.
 
 reference = results.pop("euclidean")
 differences = {name: result.minus(reference) for name, result in results.items()}

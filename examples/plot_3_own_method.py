@@ -3,7 +3,7 @@ A method of your own
 ====================
 
 A method is a function ``(support, labels, query, *, n_ways, ...) -> scores`` of torch tensors, over any leading batch
-dimensions; one score per query and class, higher is better. `evaluate` takes any such function.
+dimensions. It gives one score per query and class; higher is better. `evaluate` takes any such function.
 """
 
 import matplotlib.pyplot as plt
@@ -15,8 +15,8 @@ from likelyshot.functional.scores import l2_normalise, squared_distances
 from likelyshot.methods import METHODS
 
 # %%
-# This one compares a query with the nearest labelled example of a class instead of the mean. The distances of classes
-# to which an example does not belong are set to infinity.
+# This one compares a query with the nearest labelled example of a class instead of their mean. Where an example does
+# not belong to a class, the distance is set to infinity.
 
 
 def nearest_example(support, labels, query, *, n_ways):
@@ -30,7 +30,7 @@ def nearest_example(support, labels, query, *, n_ways):
 
 
 # %%
-# With one example a class it equals ``euclidean``. With more, is the mean better?
+# With one example per class it equals ``euclidean``. Is the mean better with more?
 
 features = Features.load(PACKAGED, split="test")
 methods = (nearest_example, METHODS["euclidean"], METHODS["mll"])
@@ -42,12 +42,12 @@ for method in methods:
     print(*results, sep="\n")
     means, intervals = zip(*((100 * result.mean, 100 * result.ci95) for result in results), strict=True)
     axes.errorbar(all_shots, means, yerr=intervals, marker="o", capsize=3, label=results[0].method)
-axes.set(xlabel="labelled examples a class", ylabel="accuracy, %", xscale="log", xticks=all_shots)
+axes.set(xlabel="labelled examples per class", ylabel="accuracy, %", xscale="log", xticks=all_shots)
 axes.set_xticklabels(all_shots)
 axes.minorticks_off()
 axes.legend(frameon=False)
 plt.show()
 
 # %%
-# To keep it, put it into a file of ``likelyshot/methods``: the architecture page says how, and the command line, the
-# classifiers and the tests of the contract take it from there.
+# To add a method to likelyshot, put it into a file of ``likelyshot/methods``: the page on architecture says how. The
+# command line, the classifiers and the tests of all methods then know it.
