@@ -40,6 +40,8 @@ ABLATION: dict[str, dict[str, Any]] = {
     "no exponential likelihood": {"exponential": 0.0},
     "no Gaussian likelihood": {"exponential": 1.0},
     "both likelihoods count half": {"exponential": 0.5},
+    "no logistic regression": {"regression": 0.0},
+    "regression counts half": {"regression": 0.5},
     "no square root": {"power": 1.0},
     "no prior examples": {"prior_examples": 1e-6},
     "no scatter within classes": {"prior_scatter": 1e6},
@@ -50,8 +52,8 @@ ABLATION: dict[str, dict[str, Any]] = {
     "queries of no class count": {"background": 1e9},
     "25 directions": {"directions": 25.0},
     "60 directions": {"directions": 60.0},
-    "prior scatter 0.1": {"prior_scatter": 0.1},
-    "prior scatter 1": {"prior_scatter": 1.0},
+    "prior scatter 0.25 for all": {"prior_scatter": 0.25},
+    "prior scatter 1 for all": {"prior_scatter": 1.0},
 }
 
 

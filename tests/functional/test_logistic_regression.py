@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from likelyshot.functional.logistic_regression import logistic_logits
+from likelyshot.functional.logistic_regression import held_out_logits, kernel_logistic, logistic_logits
 
 
 def draw(seed, n, d, k, scale=1.0):
@@ -99,3 +99,72 @@ def test_far_too_weak_a_penalty_still_ends_in_finite_logits_of_the_right_classes
     logits = fit(x, y, 4, 1e-8)
     assert np.isfinite(logits).all()
     assert (logits.argmax(1) == y).all()
+
+
+def unit_samples(seed, shots, dim=12):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(len(shots)).repeat_interleave(torch.tensor(shots))
+    centres = torch.randn(len(shots), dim, generator=generator, dtype=torch.float64)
+    x = centres[labels] + torch.randn(len(labels), dim, generator=generator, dtype=torch.float64)
+    counts = torch.tensor(shots, dtype=torch.float64)[labels]
+    return x / x.norm(dim=-1, keepdim=True), labels, (counts.mean() / counts).unsqueeze(0)
+
+
+def without_intercept(x, labels, weights, penalty):
+    model = LogisticRegression(C=1 / penalty, fit_intercept=False, tol=1e-10, max_iter=10_000)
+    model.fit(x.numpy(), labels.numpy(), sample_weight=weights[0].numpy())
+    return torch.from_numpy(model.coef_ - model.coef_.mean(0))
+
+
+@pytest.mark.parametrize("shots", [[5, 5, 5], [2, 7, 3, 1], [10] * 6])
+def test_coefficients_of_samples_are_those_of_scikit_learn(shots):
+    x, labels, weights = unit_samples(0, shots)
+    known = torch.eye(len(shots), dtype=torch.float64)[labels].mT
+    expected = without_intercept(x, labels, weights, 0.1)
+    exact = kernel_logistic(x @ x.mT, known, weights, 0.1, steps=400) @ x
+    torch.testing.assert_close(exact, expected, rtol=1e-4, atol=1e-4)
+    few = kernel_logistic(x @ x.mT, known, weights, 0.1) @ x
+    assert (few - expected).norm() < 0.05 * expected.norm()
+
+
+def test_a_class_without_samples_takes_no_part():
+    x, labels, weights = unit_samples(1, [4, 4])
+    known = torch.eye(2, dtype=torch.float64)[labels].mT
+    with_empty = torch.cat([known[:1], torch.zeros(1, 8, dtype=torch.float64), known[1:]])
+    coefficients = kernel_logistic(x @ x.mT, with_empty, weights, 0.1)
+    assert not coefficients[1].any()
+    torch.testing.assert_close(coefficients[::2], kernel_logistic(x @ x.mT, known, weights, 0.1))
+    logits = coefficients @ x @ x.mT
+    held_out = held_out_logits(x @ x.mT, logits, with_empty, weights, 0.1)
+    torch.testing.assert_close(
+        held_out[::2], held_out_logits(x @ x.mT, logits[::2], known, weights, 0.1), rtol=1e-6, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("shots", [[5, 5, 5], [3, 6, 4, 2]])
+def test_logits_without_a_sample_are_about_those_of_a_fit_without_it(shots):
+    x, labels, weights = unit_samples(2, shots)
+    known = torch.eye(len(shots), dtype=torch.float64)[labels].mT
+    gram = x @ x.mT
+    logits = kernel_logistic(gram, known, weights, 0.1, steps=400) @ gram
+    held_out = held_out_logits(gram, logits, known, weights, 0.1)
+    expected = torch.empty_like(held_out)
+    for i in range(len(x)):
+        rest = torch.arange(len(x)) != i
+        expected[:, i] = without_intercept(x[rest], labels[rest], weights[:, rest], 0.1) @ x[i]
+    held_out = held_out - held_out.mean(0)
+    assert (held_out - expected).norm() < 0.05 * expected.norm()
+    assert (logits - expected).norm() > 0.15 * expected.norm()
+
+
+def test_a_batch_of_tasks_is_fitted_as_each_alone():
+    both = [unit_samples(seed, [3, 4, 2]) for seed in (3, 4)]
+    known = torch.eye(3, dtype=torch.float64)[both[0][1]].mT
+    gram = torch.stack([x @ x.mT for x, _, _ in both])
+    weights = both[0][2]
+    coefficients = kernel_logistic(gram, known.expand(2, -1, -1), weights, 0.1)
+    held_out = held_out_logits(gram, coefficients @ gram, known.expand(2, -1, -1), weights, 0.1)
+    for task in range(2):
+        own = kernel_logistic(gram[task], known, weights, 0.1)
+        torch.testing.assert_close(coefficients[task], own)
+        torch.testing.assert_close(held_out[task], held_out_logits(gram[task], own @ gram[task], known, weights, 0.1))

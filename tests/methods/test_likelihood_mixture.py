@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
 from likelyshot.errors import InputError
 from likelyshot.methods.likelihood_mixture import Constants, fit_mixture, likelihood_mixture, most_similar
+from mixture_loops import centred, choices, softmax, spread, unit
 
 LABELS = {
     "one shot": [0, 1, 2, 3],
@@ -32,53 +31,6 @@ def sample(seed, labels, queries=30, dim=16, ways=4):
     return noisy(labels), labels, noisy(truth), truth
 
 
-def unit(v):
-    return v / np.linalg.norm(v)
-
-
-def spread(table):
-    return math.sqrt(np.mean((table - table.mean(1, keepdims=True)) ** 2))
-
-
-def softmax(table):
-    odds = np.exp(table - table.max(1, keepdims=True))
-    return odds / odds.sum(1, keepdims=True)
-
-
-def centred(table):
-    return table - table.mean(1, keepdims=True)
-
-
-def held_out_weight(x, y, labels, ways, common, floor, directions):
-    """The weight of the exponential: every labelled example scored by the classes and the metric without it."""
-    held = [i for i in range(len(x)) if labels.count(labels[i]) > 1]
-    if not held:
-        return 0.5
-    e, d = np.zeros((len(held), ways)), np.zeros((len(held), ways))
-    for row, i in enumerate(held):
-        own = [[j for j in range(len(x)) if labels[j] == k and j != i] for k in range(ways)]
-        metric = np.eye(len(y[0]))
-        for k in range(ways):
-            for j in own[k]:
-                deviation = y[j] - np.mean([y[m] for m in own[k]], 0)
-                metric = metric + np.outer(deviation, deviation) / 0.25
-        for k in range(ways):
-            rate = 1 / np.maximum((sum(x[j] for j in own[k]) + common) / (len(own[k]) + 1), floor)
-            away = y[i] - sum(y[j] for j in own[k]) / (len(own[k]) + 1)
-            e[row, k], d[row, k] = np.log(rate).sum() - rate @ x[i], away @ np.linalg.inv(metric) @ away
-    truth = [labels[i] for i in held]
-    g = centred(-directions / 2 * d / np.mean([d[row, k] for row, k in enumerate(truth)]))
-    e = centred(e) * spread(g) / spread(e)
-    evidence, weights = [], []
-    for weight in np.arange(9) / 8:
-        for factor in 2.0 ** np.arange(-3, 3):
-            p = softmax(factor * ((1 - weight) * g + weight * e))
-            evidence.append(sum(math.log(p[row, k]) for row, k in enumerate(truth)))
-            weights.append(weight)
-    posterior = softmax(np.array([evidence]))[0]
-    return float(posterior @ weights)
-
-
 def oracle(support, labels, query, ways, iterations, base_within=None):
     """The equations of the docstring on the vectors themselves, one sample and one class at a time."""
     x = [unit(v) for v in torch.cat([support, query]).numpy()]
@@ -95,7 +47,6 @@ def oracle(support, labels, query, ways, iterations, base_within=None):
         for k in range(ways)
         for i in own[k]
     )
-    metric = np.linalg.inv(scatter / 0.25 + np.eye(len(y[0])))
     near = np.zeros((n, n))
     for i in range(n):
         for j in sorted((j for j in range(n) if j != i), key=lambda j: -roots[i] @ roots[j])[:4]:
@@ -106,7 +57,8 @@ def oracle(support, labels, query, ways, iterations, base_within=None):
     shots = s / len(present)
     trust, directions = (shots - 1) / (shots + 9), 40 * shots / (shots + 1)
     floor = np.sum(x) / len(x) / (np.max(x, 0) > 0).sum()
-    weight = held_out_weight(x[:s], y[:s], labels, ways, common, floor, directions)
+    prior, weight, part, coefficients = choices(x[:s], y[:s], labels, ways, common, floor, directions)
+    metric = np.linalg.inv(scatter / prior + np.eye(len(y[0])))
     one_shot = s == len(present)
     r = np.array([[float(i < s and labels[i] == k) for k in range(ways)] for i in range(n)])
     counted = np.ones(n)
@@ -134,6 +86,9 @@ def oracle(support, labels, query, ways, iterations, base_within=None):
         g = -directions / 2 * d / w
         z = (1 - weight) * centred(g) + weight * centred(e) * spread(g) / spread(e)
         if step == 0:
+            if part:
+                logits = centred(np.array([coefficients @ v for v in y[s:]]))
+                z = (1 - part) * z + part * logits * spread(z) / spread(logits)
             start = z
         else:
             z = (1 - trust) * z + trust * start * spread(z) / spread(start)
@@ -180,7 +135,48 @@ def test_held_out_examples_choose_the_likelihood_that_names_them():
     signal, common = rng.uniform(0.8, 1.2, (4, 60)), rng.uniform(0, 1, (3, 60))
     nuisance = rng.uniform(0, 4, (20, 3)) @ common  # directions within classes, which only the Gaussian discounts
     x = torch.tensor(signal[labels.numpy()] + nuisance)
-    assert float(fit_mixture(x, labels, x, n_ways=4).exponential) < 0.2
+    assert float(fit_mixture(x, labels, x, n_ways=4).weights.exponential) < 0.2
+
+
+def test_held_out_examples_choose_the_metric():
+    rng = np.random.default_rng(1)
+    labels = torch.arange(4).repeat(8)
+    signal, common = rng.uniform(0.9, 1.1, (4, 60)), rng.uniform(0, 1, (2, 60))
+    few = torch.tensor(signal[labels.numpy()] + rng.uniform(0, 4, (32, 2)) @ common)  # vary in two directions
+    many = torch.tensor(rng.uniform(0.5, 1.5, (4, 60))[labels.numpy()] + rng.uniform(0, 1, (32, 60)))  # in all
+    in_few, in_many = (float(fit_mixture(x, labels, x, n_ways=4).weights.scatter) for x in (few, many))
+    assert in_few < 0.1 < 0.4 < in_many
+
+
+def test_held_out_examples_let_the_regression_count_where_it_names_them():
+    rng = np.random.default_rng(2)
+    labels = torch.arange(5).repeat(10)
+    words = (rng.random((50, 300)) < 0.05) * rng.exponential(1, (50, 300))  # as of texts: a few of many words
+    words[:, :20] = (rng.random((50, 20)) < 0.3) * (np.arange(20) % 5 == labels.numpy()[:, None])
+    nuisance = rng.uniform(0, 4, (50, 3)) @ rng.uniform(0, 1, (3, 300))  # which only the metric discounts
+    hidden = rng.uniform(0.8, 1.2, (5, 300))[labels.numpy()] + rng.uniform(0, 1, (50, 300)) + nuisance
+    counts = []
+    for x in (torch.tensor(words + 1e-3), torch.tensor(hidden)):
+        whole = fit_mixture(x, labels, x, n_ways=5)
+        counts.append(float(whole.weights.regression))
+        given = fit_mixture(x, labels, x, n_ways=5, constants=Constants(regression=0.0))
+        assert not given.weights.regression.any()
+        one_shot = fit_mixture(x[:5], labels[:5], x, n_ways=5)
+        assert not one_shot.weights.regression.any()
+    assert counts[0] > 0.6 > 0.3 > counts[1]
+
+
+def test_an_example_more_of_one_class_is_enough_to_hold_it_out():
+    support, labels, query, truth = sample(15, [0, 0, 1, 2, 3])
+    fit = fit_mixture(support, labels, query, n_ways=4)
+    assert 0 < float(fit.weights.regression) < 1
+    assert (fit.scores(query).argmax(-1) == truth).double().mean() > 0.6
+
+
+def test_very_many_examples_are_not_held_out_of_the_regression(monkeypatch):
+    support, labels, query, _ = sample(0, [0, 1, 2, 3] * 3)
+    monkeypatch.setattr("likelyshot.functional.held_out_weights.LARGEST_REGRESSION", 100)
+    assert not fit_mixture(support, labels, query, n_ways=4).weights.regression.any()
 
 
 @pytest.mark.parametrize("dim", [16, 40])
@@ -299,6 +295,8 @@ def test_more_rounds_do_not_wear_the_labelled_examples_out():
         ({"agreement": 0.0}, 2),
         ({"power": 1.0}, 2),
         ({"prior_scatter": 1e6}, 2),
+        ({"regression": 0.0}, 2),
+        ({"regression": 1.0}, 2),
         ({"query_directions": 1e-6}, 1),
     ],
 )

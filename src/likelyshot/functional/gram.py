@@ -118,14 +118,14 @@ def nearest_neighbours(gram: Tensor, k: int) -> Tensor:
     return near
 
 
-def discounted_directions(y: Tensor, known: Tensor, prior: float) -> Tensor:
+def discounted_directions(y: Tensor, known: Tensor, prior: float | Tensor) -> Tensor:
     """Give W with (S / prior + I)^-1 = I - W'W, S the scatter of labelled samples within their classes.
 
     S = sum_i (y_i - m_{c_i})(y_i - m_{c_i})': the covariance of linear discriminant analysis, with `prior` as what a
     direction varies by before any example is seen. With the rows of Z the deviations from the class means, S = Z'Z and
     (Z'Z / prior + I)^-1 = I - Z'(prior I + Z Z')^-1 Z: a system as large as the labelled samples are many.
     With one example per class S and W are zero and nothing changes.
-    Shapes: y (..., s, d), known (..., k, s) -> (..., m, d), m the smaller of s and d.
+    Shapes: y (..., s, d), known (..., k, s), prior a number or (..., 1, 1) -> (..., m, d), m the smaller of s and d.
 
     Args:
         y: Labelled samples.
@@ -141,16 +141,15 @@ def discounted_directions(y: Tensor, known: Tensor, prior: float) -> Tensor:
     deviations = y - known.mT @ (mean_weights(known) @ y)
     if deviations.shape[-2] > deviations.shape[-1]:
         deviations = torch.linalg.qr(deviations).R
-    inner = deviations @ deviations.mT
-    inner.diagonal(dim1=-2, dim2=-1).add_(prior)
-    return _whiten(deviations, inner)
+    return _whiten(deviations, _on_diagonal(deviations @ deviations.mT, prior))
 
 
-def discounted_products(gram: Tensor, known: Tensor, prior: float) -> Tensor:
+def discounted_products(gram: Tensor, known: Tensor, prior: float | Tensor) -> Tensor:
     """Give inner products in the metric (S / prior + I)^-1 of `discounted_directions`, from the plain ones.
 
     Those of deviations with samples, and of deviations with each other, follow from those of the samples.
-    Shapes: gram (..., n, n), known (..., k, s) with the s labelled samples first -> (..., n, n).
+    Shapes: gram (..., n, n), known (..., k, s) with the s labelled samples first, prior a number or (..., 1, 1) ->
+    (..., n, n).
 
     Args:
         gram: Inner products of all samples.
@@ -166,8 +165,7 @@ def discounted_products(gram: Tensor, known: Tensor, prior: float) -> Tensor:
     s, means = known.shape[-1], mean_weights(known)
     deviations = gram[..., :s, :] - known.mT @ (means @ gram[..., :s, :])  # (..., s, n): Z y'
     inner = deviations[..., :s] - (deviations[..., :s] @ means.mT) @ known  # (..., s, s): Z Z'
-    inner.diagonal(dim1=-2, dim2=-1).add_(prior)
-    shadow = _whiten(deviations, inner)
+    shadow = _whiten(deviations, _on_diagonal(inner, prior))
     return gram - shadow.mT @ shadow
 
 
@@ -213,14 +211,17 @@ def softly_discounted_products(gram: Tensor, weights: Tensor, prior: float | Ten
     return products
 
 
-def held_out_distances(products: Tensor, squares: Tensor, known: Tensor, counts: Tensor, prior: float) -> Tensor:
+def held_out_distances(
+    products: Tensor, squares: Tensor, known: Tensor, counts: Tensor, prior: float | Tensor
+) -> Tensor:
     """Compute squared distances of labelled samples to the centres of classes, each sample left out of its own.
 
     Products are those in the metric (S / prior + I)^-1 of `discounted_directions`; the sample is left out of S too.
     Without sample i, one of n in its class, its own centre c moves so that y_i - c grows by N / (N - 1), and S loses
     n / (n - 1) v v' with v = y_i minus the mean of the n. By Sherman & Morrison, the distance to every centre is then
     `|u|^2 + b (u . v)^2 / (1 - b |v|^2)`, u = y_i - c, b = n / (n - 1) / prior.
-    Shapes: products (..., k, s), squares (..., 1, s), known (..., k, s), counts (..., k, 1) -> (..., k, s).
+    Shapes: products (..., k, s), squares (..., 1, s), known (..., k, s), counts (..., k, 1), prior a number or
+    (..., 1, 1) -> (..., k, s).
 
     Args:
         products: Inner products of every centre with every labelled sample.
@@ -249,6 +250,13 @@ def held_out_distances(products: Tensor, squares: Tensor, known: Tensor, counts:
     grown = torch.where(known > 0, counts / (counts - 1).clamp_min(tiny), 1)
     left_out = distances + b * u_v.square() / (1 - b * v_squared).clamp_min(tiny)
     return (grown.square() * left_out).clamp_min(0)
+
+
+def _on_diagonal(x: Tensor, prior: float | Tensor) -> Tensor:
+    """Add a number, or one per matrix (..., 1, 1), to the diagonal."""
+    prior = prior[..., 0] if isinstance(prior, Tensor) else prior
+    x.diagonal(dim1=-2, dim2=-1).add_(prior)
+    return x
 
 
 def _whiten(x: Tensor, inner: Tensor) -> Tensor:

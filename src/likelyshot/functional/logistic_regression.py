@@ -1,4 +1,4 @@
-"""Multinomial logistic regression of many small tasks at once."""
+"""Multinomial logistic regression of many small tasks at once, exactly or from inner products alone."""
 
 from __future__ import annotations
 
@@ -81,6 +81,81 @@ def logistic_logits(x: Tensor, targets: Tensor, penalty: float) -> Tensor:
             length = torch.where(falls, length, length / 2)
         weights, logits, value = weights + length * step, logits + length * change, trial
     return _centred(x @ weights, absent)
+
+
+def kernel_logistic(gram: Tensor, known: Tensor, weights: Tensor, penalty: float, steps: int = 20) -> Tensor:
+    """Fit softmax(W x) from inner products of the samples, and return C with W = C x, the coefficients of the samples.
+
+    Minimises sum_i v_i CE(t_i, softmax(W x_i)) + penalty/2 ||W||^2, by accelerated steps of the bound of Boehning 1992:
+    the Hessian is at most half that of a ridge regression, whose inverse is taken once. Within 20 steps the logits are
+    about as exact as they need to be in order to rank classes: unit vectors and a penalty of 0.1 leave a few per cent.
+    A class without samples has coefficients of 0, and takes no part.
+    Shapes: gram (..., s, s), known (..., k, s), weights (..., 1, s) -> (..., k, s); logits are C gram, (..., k, s).
+
+    Args:
+        gram: Inner products of the samples.
+        known: Their classes, 1[y = k].
+        weights: How much every sample counts, v.
+        penalty: Weight of ||W||^2 / 2, above 0.
+        steps: Number of steps.
+
+    >>> x = torch.tensor([[-1.0], [1.0], [2.0]])
+    >>> known = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
+    >>> kernel_logistic(x @ x.T, known, torch.ones(1, 3), penalty=0.1) @ x
+    tensor([[-1.3394],
+            [ 1.3394]])
+    """
+    roots = weights.sqrt()  # of the samples and their coefficients: all of them then weigh the same
+    scaled = roots.mT * gram * roots
+    bound = scaled / 2
+    bound.diagonal(dim1=-2, dim2=-1).add_(penalty)
+    inverse = torch.linalg.inv_ex(bound).inverse
+    barrier = torch.where(known.sum(-1, keepdim=True) > 0, 0.0, -torch.inf)  # (..., k, 1)
+    before = coefficients = torch.zeros_like(known * roots)
+    pace = 1.0
+    for _ in range(steps):
+        faster = (1 + (1 + 4 * pace * pace) ** 0.5) / 2
+        ahead = coefficients + (pace - 1) / faster * (coefficients - before)
+        p = ((ahead @ scaled) / roots + barrier).softmax(-2)
+        gradient = roots * (p - known) + penalty * ahead
+        before, coefficients, pace = coefficients, ahead - gradient @ inverse, faster
+    return coefficients * roots
+
+
+def held_out_logits(gram: Tensor, logits: Tensor, known: Tensor, weights: Tensor, penalty: float) -> Tensor:
+    """Give the logits of every sample by the regression without it, from one Newton step for each class.
+
+    Without sample i, W_k moves along (X' V_k X + penalty I)^-1 x_i, with V_k the curvatures v p (1 - p) of all samples:
+    z_ik + h v (p - t) / (1 - h v p (1 - p)), with h = x_i' (X' V_k X + penalty I)^-1 x_i. Classes move as if the
+    others stood still (approximate leave-one-out of Rad & Maleki 2020, block-diagonal).
+    Shapes: gram (..., s, s), logits (..., k, s), known (..., k, s), weights (..., 1, s) -> (..., k, s).
+
+    Args:
+        gram: Inner products of the samples.
+        logits: Those of all samples by the regression on all samples.
+        known: Their classes, 1[y = k].
+        weights: How much every sample counts, v.
+        penalty: Weight of ||W||^2 / 2, above 0.
+
+    >>> x = torch.tensor([[-1.0], [1.0], [2.0]])
+    >>> known = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
+    >>> logits = kernel_logistic(x @ x.T, known, torch.ones(1, 3), penalty=0.1) @ (x @ x.T)
+    >>> held_out_logits(x @ x.T, logits, known, torch.ones(1, 3), penalty=0.1)[1]
+    tensor([-0.9801,  0.9801,  2.5937])
+    """
+    barrier = torch.where(known.sum(-1, keepdim=True) > 0, 0.0, -torch.inf)
+    p = (logits + barrier).softmax(-2)
+    curvature = weights * p * (1 - p)  # (..., k, s)
+    roots = curvature.sqrt().unsqueeze(-1)  # (..., k, s, 1)
+    gram = gram.unsqueeze(-3)
+    inner = roots * gram * roots.mT
+    inner.diagonal(dim1=-2, dim2=-1).add_(penalty)
+    lower = torch.linalg.cholesky_ex(inner).L
+    white = torch.linalg.solve_triangular(lower, roots * gram, upper=False)
+    reach = (gram.diagonal(dim1=-2, dim2=-1) - white.square().sum(-2)).clamp_min(0) / penalty  # h
+    step = reach * weights * (p - known)
+    moved: Tensor = logits + step / (1 - reach * curvature).clamp_min(torch.finfo(logits.dtype).eps)
+    return moved
 
 
 def _centred(logits: Tensor, absent: Tensor) -> Tensor:

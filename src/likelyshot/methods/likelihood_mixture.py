@@ -16,12 +16,21 @@ from likelyshot.functional.gram import (
     class_shares,
     discounted_directions,
     discounted_products,
-    held_out_distances,
     join,
     nearest_neighbours,
     scatter_within,
     softly_discounted_products,
     squared_distances_to_means,
+)
+from likelyshot.functional.held_out_weights import (
+    LEAST_DISTANCE,
+    LEAST_MEAN,
+    Labelled,
+    Weights,
+    centre,
+    ratio,
+    spread,
+    weigh,
 )
 from likelyshot.functional.scores import l2_normalise
 from likelyshot.functional.sinkhorn import sinkhorn
@@ -30,20 +39,19 @@ from likelyshot.functional.sinkhorn import sinkhorn
 LARGEST_GRAPH = 6000
 #: Voters among which a maximum is found first.
 GROUP = 32
-#: Weights of the exponential likelihood, and factors of both, among which held-out examples tell.
-WEIGHTS, FACTORS = tuple(i / 8 for i in range(9)), (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
-#: Guards, of unit vectors: the least mean feature, the least mean squared distance, the least spread, and rounding.
-LEAST_MEAN, LEAST_DISTANCE, LEAST_SPREAD, ROUNDING = 1e-6, 1e-3, 1e-30, 100
+#: Guard, of unit vectors: what is there by rounding only, in units of the machine's epsilon.
+ROUNDING = 100
 
 
 class Constants(NamedTuple):
     """The numbers of the method, the same for all data; chosen on validation classes (`tools/ahead.py`)."""
 
     directions: float = 40.0  # independent ones in which samples of a class differ
-    exponential: float | None = None  # weight of the exponential likelihood; None leaves it to held-out examples
+    exponential: float | None = None  # weight of the exponential likelihood; None leaves it to held-out examples,
+    regression: float | None = None  # as with the weight of the logistic regression
     power: float = 0.5  # of the features, for the Gaussian and the neighbours
     prior_examples: float = 1.0  # that every class has before any is seen: the average class, the centre
-    prior_scatter: float = 0.25  # squared length by which unit vectors vary in a direction before examples are seen
+    prior_scatter: float | None = None  # and the squared length by which unit vectors vary before examples are seen
     query_directions: float = 40.0  # in which unit vectors vary, at one shot, before queries show their scatter
     base_scatter: float = 100.0  # weight of the covariance of base classes, whose trace is scaled to 1
     prior_queries: float = 2.0  # that every class has before any is seen
@@ -75,9 +83,11 @@ def likelihood_mixture(
     g_qk = -D/2 d_qk / w, a Gaussian of D = 40 n / (n + 1) directions with n shots: d the squared distance of y to
     sum r y / (N_k + 1), in the metric of `discounted_directions`, and w its r-weighted mean over the queries (in
     round 0, the mean of the nearest);
-    l = (1 - a) g + a e, with e scaled to the spread of g over the classes, and a as `_exponential_weight` has it, 1/2
-    with one shot; then (1 - t) l + t l_0, where l_0 is l of round 0, from the support alone, scaled to the spread of l,
-    and t = (n - 1) / (n + 9);
+    l = (1 - a) g + a e, with e scaled to the spread of g over the classes; then (1 - t) l + t l_0, where l_0 is what
+    the support alone says, scaled to the spread of l, and t = (n - 1) / (n + 9);
+    l_0 = (1 - b) l + b h in round 0, h the logits of `kernel_logistic` on y, scaled to the spread of l.
+    Held-out labelled examples choose a, b and the prior scatter of the metric, as `weigh` has it; with one shot a is
+    1/2 and b is 0.
     r = softmax_k(l + log share_k + 2 A), share_k proportional to 2 + the sum of the queries' r, A the mean r of the
     4 nearest samples by sqrt(x). Share and A begin after round 0. In sums a query counts
     sigmoid(D/2 (1 - min_k d_qk) / w): a query that is nearer to the mean of all samples than to any class moves none.
@@ -185,7 +195,7 @@ class Classes(NamedTuple):
 
     def exponential(self, views: Views) -> Tensor:
         """Compute e, centred over the classes: (..., k, n)."""
-        return _centre(self.rates.log().sum(-1, keepdim=True) - self.rates @ views.x.mT)
+        return centre(self.rates.log().sum(-1, keepdim=True) - self.rates @ views.x.mT)
 
     def distances(self, views: Views) -> Tensor:
         """Compute d: (..., k, n)."""
@@ -200,7 +210,7 @@ class Classes(NamedTuple):
 
     def joined(self, e: Tensor, d: Tensor, directions: Tensor, exponential: Tensor) -> Tensor:
         """Join the likelihoods of every class: l, (..., k, n)."""
-        return torch.lerp(_centre(-directions / 2 * d / self.width), e * self.scale, exponential)
+        return torch.lerp(centre(-directions / 2 * d / self.width), e * self.scale, exponential)
 
 
 class Mixture(NamedTuple):
@@ -214,6 +224,8 @@ class Mixture(NamedTuple):
     trust: Tensor  # (..., 1, 1) what l_0 counts: t, and its scale to the spread of l
     echo: Tensor
     log_shares: Tensor  # (..., k, 1)
+    regression: Tensor  # (..., k, d) of y, scaled to the spread of the other likelihoods
+    part: Tensor  # (..., 1, 1) b, how much it counts in l_0
     voters: Tensor | None  # (..., n, d) roots of the samples
     votes: Tensor  # (..., k, n) their responsibilities
     normalise: bool
@@ -224,11 +236,10 @@ class Mixture(NamedTuple):
         query = query.to(self.votes.dtype)
         views = self.space.views(l2_normalise(query) if self.normalise else query)
         weight = self.exponential
-        z = self.last.joined(self.last.exponential(views), self.last.distances(views), self.directions, weight)
+        start = self.first.joined(self.first.exponential(views), self.first.distances(views), self.directions, weight)
+        z = start = torch.lerp(start, centre(self.regression @ views.y.mT), self.part)
         if self.last is not self.first:
-            start = self.first.joined(
-                self.first.exponential(views), self.first.distances(views), self.directions, weight
-            )
+            z = self.last.joined(self.last.exponential(views), self.last.distances(views), self.directions, weight)
             z = torch.lerp(z, start * self.echo, self.trust)
         if self.voters is not None:
             nearest = most_similar(self.voters, views.root, min(self.constants.neighbours, self.voters.shape[-2]))
@@ -282,7 +293,8 @@ class Fit(NamedTuple):
     first: Statistics
     last: Statistics
     directions: Tensor
-    exponential: Tensor
+    weights: Weights
+    regression: Tensor  # (..., k, s) coefficients of the labelled samples, scaled
     trust: Tensor
     echo: Tensor
     log_shares: Tensor
@@ -297,17 +309,21 @@ class Fit(NamedTuple):
 
     def mixture(self) -> Mixture:
         """Give what scores further queries."""
-        space, views = _see(self.samples, self.known, self.base_within, self.constants, self.within)
+        space, views = _see(
+            self.samples, self.known, self.base_within, self.constants, self.weights.scatter, self.within
+        )
         first = self.first.classes(views)
         return Mixture(
             space,
             first,
             first if self.last is self.first else self.last.classes(views),
             self.directions,
-            self.exponential,
+            self.weights.exponential,
             self.trust,
             self.echo,
             self.log_shares,
+            self.regression @ views.y[..., : self.known.shape[-1], :],
+            self.weights.regression,
             None if self.voters is None else views.root,
             self.r if self.voters is None else self.voters,
             self.normalise,
@@ -342,21 +358,16 @@ def fit_mixture(
     one_shot, within = present == s, None  # never so where s > n_ways
     directions = constants.directions * shots / (shots + 1)  # D
     trust = (shots - 1) / (shots - 1 + constants.trusted_shots)  # t
-    comparison = _compare(samples, known, base_within, constants, alone)
-    distances, graph = comparison.distances, comparison.graph
     total = samples.sum(-2, keepdim=True)
     active = (total > 0).sum(-1, keepdim=True).clamp_min(1)  # features that occur
     floor = (total.sum(-1, keepdim=True) / (samples.shape[-2] * active)).clamp_min(LEAST_MEAN)
     labelled = known @ samples[..., :s, :]
     common = (labelled / examples.clamp_min(1)).sum(-2, keepdim=True) / present
     labelled, examples = labelled + constants.prior_examples * common, examples + constants.prior_examples
-    if constants.exponential is None:
-        held_out = held_out_distances(
-            comparison.labelled(known / examples), comparison.squares, known, examples, constants.prior_scatter
-        )
-        weight = _exponential_weight(samples[..., :s, :], known, labelled, examples, floor, held_out, directions)
-    else:
-        weight = torch.full_like(directions, constants.exponential)
+    example = Labelled(samples[..., :s, :], known, labelled, examples, floor, directions)
+    comparison = _compare(samples, example, base_within, constants, alone)
+    distances, graph, weights = comparison.distances, comparison.graph, comparison.weights
+    weight = weights.exponential
     prior = shares.to(r).clamp_min(torch.finfo(r.dtype).tiny).log().unsqueeze(-1)
     potentials = torch.zeros_like(shares)
     for step in range(iterations + 1):
@@ -364,7 +375,7 @@ def fit_mixture(
         counts = examples + taken
         means = (labelled if step == 0 else labelled + v @ queries) / counts
         rates, members = torch.maximum(means, floor).reciprocal(), torch.cat([known, v], -1) / counts
-        e = _centre(rates.log().sum(-1, keepdim=True) - rates @ queries.mT)  # (..., k, q)
+        e = centre(rates.log().sum(-1, keepdim=True) - rates @ queries.mT)  # (..., k, q)
         if s <= n_ways and step > 0 and step == (iterations + 1) // 2:
             within = torch.cat([known, v * one_shot], -1)
             distances = comparison.within(within)
@@ -378,16 +389,19 @@ def fit_mixture(
             w = _weighted_mean(d, v, taken.sum(-2, keepdim=True))
         width = w.clamp_min(LEAST_DISTANCE)
         sharpness = directions / 2 / width
-        g = _centre(d * -sharpness)
-        scale = _ratio(_spread(g), _spread(e))
+        g = centre(d * -sharpness)
+        scale = ratio(spread(g), spread(e))
         z = torch.lerp(g, e * scale, weight)
         last = Statistics(rates, members, width, scale)
         if step == 0:
-            first, start, start_spread, echo, voters = last, z, _spread(z), torch.ones_like(directions), None
+            logits = weights.held_out if alone else comparison.logits
+            factor = ratio(spread(z), spread(logits))
+            z = torch.lerp(z, logits * factor, weights.regression)
+            first, start, start_spread, echo, voters = last, z, spread(z), torch.ones_like(directions), None
             if alone:
                 break
         else:
-            echo = _ratio(_spread(z), start_spread)
+            echo = ratio(spread(z), start_spread)
             z = torch.lerp(z, start * echo, trust)
             if graph is not None:
                 voters, z = r, z + r @ graph
@@ -412,7 +426,8 @@ def fit_mixture(
         first,
         last,
         directions,
-        weight,
+        weights,
+        weights.coefficients * factor,
         trust,
         echo,
         prior,
@@ -432,53 +447,53 @@ class Comparison(NamedTuple):
 
     distances: Distances
     within: Callable[[Tensor], Distances]  # in the metric of these responsibilities (..., k, n)
-    labelled: Callable[[Tensor], Tensor]  # from members (..., k, s) to products of centres and labelled samples
-    squares: Tensor  # (..., 1, s) products of the labelled samples with themselves
+    weights: Weights
+    logits: Tensor  # (..., k, q) of the regression
     graph: Tensor | None  # (..., n, q) of the neighbours, scaled by how much they count
 
 
 def _compare(
-    samples: Tensor, known: Tensor, base_within: Tensor | None, constants: Constants, alone: bool
+    samples: Tensor, examples: Labelled, base_within: Tensor | None, constants: Constants, alone: bool
 ) -> Comparison:
-    """Compare the samples, of which the first are labelled, in the metric of `discounted_directions`.
+    """Compare the samples, of which the first are labelled, in the metric that held-out examples choose.
 
     Inner products of the samples are enough. Where samples are more than twice as many as features, their
     coordinates cost less in every round.
     """
-    (n, dim), s = samples.shape[-2:], known.shape[-1]
+    (n, dim), known = samples.shape[-2:], examples.known
+    s = known.shape[-1]
+    chosen = (constants.prior_scatter, constants.exponential, constants.regression)
     distances: Distances
     if alone or n > 2 * dim:
-        _, views = _see(samples, known, base_within, constants)
-        first, start = views.part(slice(s)), 0 if alone else s
+        root, y, _ = _around_centre(samples, base_within, constants)
+        labelled = y[..., :s, :]
+        weights = weigh(examples, labelled @ labelled.mT, *chosen)
+        _, views = _see(samples, known, base_within, constants, weights.scatter)
+        start = 0 if alone else s
         distances = functools.partial(_distances_by_views, views, start)
 
-        def within(weights: Tensor) -> Distances:
-            _, views = _see(samples, known, base_within, constants, weights)
+        def within(r: Tensor) -> Distances:
+            _, views = _see(samples, known, base_within, constants, weights.scatter, r)
             return functools.partial(_distances_by_views, views, start)
 
-        def labelled(members: Tensor) -> Tensor:
-            return (members @ first.y) @ first.y.mT - (members @ first.shadow) @ first.shadow.mT
-
-        gram, squares = None if alone or n > LARGEST_GRAPH else views.root @ views.root.mT, first.square.mT
+        logits = (weights.coefficients @ labelled) @ y[..., s:, :].mT
+        gram = None if alone or n > LARGEST_GRAPH else root @ root.mT
     else:
         root = Space.at_start(samples, base_within, constants).roots(samples)
         root -= root.mean(-2, keepdim=True)
         gram = root @ root.mT
         unit = _unit_products(gram)
-        products = discounted_products(unit, known, constants.prior_scatter)
-        squares = products[..., :s, :s].diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
-
+        weights = weigh(examples, unit[..., :s, :s], *chosen)
+        products = discounted_products(unit, known, weights.scatter)
         distances = functools.partial(_distances_by_products, products, s)
 
-        def within(weights: Tensor) -> Distances:
-            discounted = softly_discounted_products(unit, weights, _prior_within(weights, known, constants))
+        def within(r: Tensor) -> Distances:
+            discounted = softly_discounted_products(unit, r, _prior_within(r, known, weights.scatter, constants))
             return functools.partial(_distances_by_products, discounted, s)
 
-        def labelled(members: Tensor) -> Tensor:
-            return members @ products[..., :s, :s]
-
+        logits = weights.coefficients @ unit[..., :s, s:]
     graph = None if gram is None else constants.agreement * _neighbour_graph(gram, constants.neighbours)[..., s:]
-    return Comparison(distances, within, labelled, squares, graph)
+    return Comparison(distances, within, weights, centre(logits), graph)
 
 
 def _distances_by_views(views: Views, start: int, members: Tensor) -> Tensor:
@@ -489,36 +504,6 @@ def _distances_by_products(products: Tensor, start: int, members: Tensor) -> Ten
     return squared_distances_to_means(products, members)[..., start:]
 
 
-def _exponential_weight(
-    x: Tensor, known: Tensor, labelled: Tensor, examples: Tensor, floor: Tensor, d: Tensor, directions: Tensor
-) -> Tensor:
-    """Weigh the exponential likelihood by labelled examples that are held out one at a time: a, (..., 1, 1).
-
-    The posterior mean of a under a uniform prior, with log-likelihood sum_i log softmax_k(c ((1 - a) g_i + a e_i)) at
-    the class of example i, over `WEIGHTS` and, since the examples know nothing of the queries, factors c in
-    `FACTORS`. The only example of a class cannot be held out: with one shot a is 1/2.
-    Shapes: x (..., s, d), known (..., k, s), labelled (..., k, d), shown (..., k, 1), floor (..., 1, 1), d (..., k, s)
-    held-out distances -> (..., 1, 1).
-    """
-    counts = (known.mT @ known.sum(-1, keepdim=True)).mT > 1  # (..., 1, s) can be held out
-    counted = counts.to(x.dtype)
-    nearest = ((d * known).sum(-2, keepdim=True) * counted).sum(-1, keepdim=True)
-    width = (nearest / counted.sum(-1, keepdim=True).clamp_min(1)).clamp_min(LEAST_DISTANCE)
-    g = _centre(d * (-directions / 2 / width)) * counted
-    rates = torch.maximum(labelled / examples, floor).reciprocal()
-    others = (known.mT @ labelled - x) / (known.mT @ examples - 1).clamp_min(LEAST_MEAN)  # (..., s, d) the own mean
-    own_rates = torch.maximum(others, floor).reciprocal()
-    own_density = (own_rates.log() - own_rates * x).sum(-1).unsqueeze(-2)
-    e = _centre(torch.where(known > 0, own_density, rates.log().sum(-1, keepdim=True) - rates @ x.mT)) * counted
-    e = e * _ratio(_spread(g), _spread(e))
-    weights = torch.tensor(WEIGHTS, dtype=x.dtype, device=x.device)
-    joint = torch.lerp(g.unsqueeze(-3), e.unsqueeze(-3), weights.view(-1, 1, 1))  # (..., weights, k, s)
-    right = (joint * known.unsqueeze(-3)).sum(-2)
-    evidence = [((c * right - (c * joint).logsumexp(-2)) * counted).sum(-1) for c in FACTORS]
-    posterior = torch.cat(evidence, -1).softmax(-1)  # (..., factors x weights)
-    return (posterior * weights.repeat(len(FACTORS))).sum(-1)[..., None, None]
-
-
 def _unit_products(gram: Tensor) -> Tensor:
     """Give the inner products of vectors scaled to unit length; what is there by rounding only becomes zero."""
     squares = gram.diagonal(dim1=-2, dim2=-1)
@@ -526,33 +511,39 @@ def _unit_products(gram: Tensor) -> Tensor:
     return gram * scale.unsqueeze(-1) * scale.unsqueeze(-2)
 
 
+def _around_centre(samples: Tensor, base_within: Tensor | None, constants: Constants) -> tuple[Tensor, Tensor, Space]:
+    """See samples around their own centre: unit vectors of sqrt(x), y, and the space without its metric."""
+    space = Space.at_start(samples, base_within, constants)
+    root = space.roots(samples)
+    space = space._replace(centre=root.mean(-2, keepdim=True))
+    return root, space.around_centre(root), space
+
+
 def _see(
     samples: Tensor,
     known: Tensor,
     base_within: Tensor | None,
     constants: Constants,
+    scatter: Tensor,
     within: Tensor | None = None,
 ) -> tuple[Space, Views]:
     """Choose the space of all samples, of which the first are labelled, and see them in it.
 
     The metric is that of the labelled samples or, where they are given, of responsibilities of all.
     """
-    s = known.shape[-1]
-    space = Space.at_start(samples, base_within, constants)
-    root = space.roots(samples)
-    space = space._replace(centre=root.mean(-2, keepdim=True))
-    y = space.around_centre(root)
+    root, y, space = _around_centre(samples, base_within, constants)
     if within is None:
-        space = space._replace(directions=discounted_directions(y[..., :s, :], known, constants.prior_scatter))
+        labelled = y[..., : known.shape[-1], :]
+        space = space._replace(directions=discounted_directions(labelled, known, scatter))
     else:
-        metric = scatter_within(y, within) / _prior_within(within, known, constants)
+        metric = scatter_within(y, within) / _prior_within(within, known, scatter, constants)
         metric.diagonal(dim1=-2, dim2=-1).add_(1)
         lower, identity = torch.linalg.cholesky_ex(metric).L, torch.eye(y.shape[-1], dtype=y.dtype, device=y.device)
         space = space._replace(whitening=torch.linalg.solve_triangular(lower, identity, upper=False).mT)
     return space, space.seen(samples, root, y)
 
 
-def _prior_within(within: Tensor, known: Tensor, constants: Constants) -> Tensor:
+def _prior_within(within: Tensor, known: Tensor, scatter: Tensor, constants: Constants) -> Tensor:
     """Give the prior scatter of a direction, for the metric of responsibilities (..., k, n): (..., 1, 1).
 
     With one example per class it is 1/40 for every sample: unit vectors that vary in 40 directions. Other tasks of a
@@ -560,7 +551,7 @@ def _prior_within(within: Tensor, known: Tensor, constants: Constants) -> Tensor
     """
     one_shot = known.sum(-1, keepdim=True).amax(-2, keepdim=True) <= 1
     per_sample = within.sum((-2, -1), keepdim=True) / constants.query_directions
-    return torch.where(one_shot, per_sample, constants.prior_scatter)
+    return torch.where(one_shot, per_sample, scatter)
 
 
 @functools.lru_cache(maxsize=2)
@@ -580,20 +571,6 @@ def _neighbour_graph(gram: Tensor, neighbours: int) -> Tensor:
     near = nearest_neighbours(gram, neighbours)
     near = near + near.mT
     return near / near.sum(-2, keepdim=True).clamp_min(1)  # symmetric before: columns are the receivers
-
-
-def _centre(x: Tensor) -> Tensor:
-    return x - x.sum(-2, keepdim=True) / x.shape[-2]
-
-
-def _spread(x: Tensor) -> Tensor:
-    """Give the length over classes and queries of what is centred: (..., k, q) -> (..., 1, 1)."""
-    length: Tensor = torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True)
-    return length
-
-
-def _ratio(x: Tensor, y: Tensor) -> Tensor:
-    return x / y.clamp_min(LEAST_SPREAD)
 
 
 def _weighted_mean(x: Tensor, weights: Tensor, total: Tensor) -> Tensor:
