@@ -182,8 +182,8 @@ def _score_table(scores: Exploration) -> TextTable:
     rows = [
         [
             titles()[name],
-            f"{metric['intra_mean']:.4g} ± {metric['intra_std']:.3g}",
-            f"{metric['cross_mean']:.4g} ± {metric['cross_std']:.3g}",
+            f"{metric['intra_mean']:.4g} ± {metric['intra_std']:.3g}".replace("-", "−"),
+            f"{metric['cross_mean']:.4g} ± {metric['cross_std']:.3g}".replace("-", "−"),
             f"{metric['d_prime']:.2f}",
             f"{metric['auc']:.3f}",
             f"{metric['auc_within_query']:.3f}",

@@ -21,7 +21,7 @@ from likelyshot.report.report_tables import (
     percent,
     published_table,
 )
-from likelyshot.report.sweep_chart import sweep_chart
+from likelyshot.report.sweep_chart import best_point, sweep_chart
 
 MOST_NAMED = 6  # methods in a sentence
 NOT_CORRECTED = (
@@ -77,7 +77,7 @@ def report_summary(data: Comparison) -> list[str]:
     if any(len(setting["rows"]) > 1 for setting in data["settings"]):
         sentences.append(NOT_CORRECTED)
     for swept in data["sweeps"]:
-        best = ", ".join(f"{key} = {value}" for key, value in _sweep(swept).best().items())
+        best = best_point(_sweep(swept))
         method = titles().get(swept["method"], swept["method"])
         sentences.append(f"{method} over {' and '.join(swept['grid'])}: best at {best}, averaged over the shots.")
     return sentences

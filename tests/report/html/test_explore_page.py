@@ -262,6 +262,10 @@ def test_the_map_shows_the_picture_that_is_pointed_at(tab):
     expect(card).to_contain_text("class:")
     expect(card).not_to_contain_text("photos/2.png")
     tab.locator(".map select").select_option(label="class 0")
+    tab.locator(".map .area").focus()
+    for _ in range(4):
+        expect(card).to_contain_text("class: class 0")
+        tab.keyboard.press("ArrowRight")
     assert (
         len(set(tab.evaluate("[...document.querySelectorAll('.map circle')].map(dot => dot.getAttribute('fill'))"))) > 2
     )
@@ -275,6 +279,13 @@ def test_sections_fold_and_links_open_them(tab):
     assert fold.get_attribute("open") is not None
     headings = tab.locator("h2, h3").all_text_contents()
     assert len(headings) == len(set(headings))
+
+
+def test_numbers_below_zero_have_a_minus_sign(exploration):
+    table = explore_page(exploration, command="c").sections[-1].parts[-1]
+    cells = [cell for row in table.rows for cell in row]
+    assert any(cell.startswith("−") for cell in cells)
+    assert not any(cell.startswith("-") for cell in cells)
 
 
 def test_a_map_without_classes_is_a_page(tmp_path):

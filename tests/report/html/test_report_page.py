@@ -224,6 +224,22 @@ def test_labels_of_points_that_lie_together_are_not_written_over_each_other():
     assert 0 < sum(sum(mark.written) for mark in marks) < 4
 
 
+def test_the_label_of_a_point_is_to_its_right_if_another_is_to_its_left():
+    found = [
+        replace(made(name, gain), seconds=seconds)
+        for name, gain, seconds in (("mll", 0.0, 1.0), ("euclidean", 0.004, 2.0), ("tim", 0.1, 90.0))
+    ]
+    (setting,) = compare_results(found)["settings"]
+    points = setting_charts(setting, method_colours([setting]))[2].panels[0].marks[1:]
+    sides = {mark.labels[0]: mark.right for mark in points if mark.written[0]}
+    assert sides == {"MLL": False, "Euclidean": True, "TIM-GD": False}
+
+
+def test_a_sweep_writes_its_best_point_as_the_chart_does(data):
+    swept = {**data["sweeps"][0], "grid": {"iterations": [1.0, 5.0], "eta": [0.1, 0.5]}}
+    assert "best at iterations = 1, eta = 0.5," in report_summary({**data, "sweeps": [swept]})[-1]
+
+
 def test_every_chart_is_a_figure(data, tmp_path, monkeypatch):
     monkeypatch.setattr("likelyshot.report.figures.FORMATS", ("svg",))  # test_figures.py has the others
     small = {**data, "settings": data["settings"][:1]}

@@ -52,6 +52,14 @@ function imageMap(figure) {
     show(shown);
   }
 
+  // On to the next image of the chosen class; without a step, to the first one if the image shown is of another.
+  function go(step) {
+    const only = Number(list.value);
+    const found = labels.map((_, i) => i).filter((i) => only < 0 || only === labels[i]);
+    const at = found.indexOf(shown);
+    if (found.length) show(found[at < 0 ? 0 : (at + step + found.length) % found.length]);
+  }
+
   function near(event) {
     const box = area.getBoundingClientRect();
     const only = Number(list.value);
@@ -70,9 +78,12 @@ function imageMap(figure) {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    show((shown + step + names.length) % names.length);
+    go(step);
   });
-  list.addEventListener("change", update);
+  list.addEventListener("change", () => {
+    update();
+    go(0);
+  });
   const choose = make("div", "", { class: "row" }, make("label", "Class", { for: list.id }), list);
   figure.prepend(...(classes.length > 1 ? [choose] : []), make("div", "", { class: "beside" }, area, card));
   drawings.push(update);
