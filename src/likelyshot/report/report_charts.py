@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from likelyshot.report.charts import COLOURS, Bars, Chart, Heat, Intervals, Line, Panel, Points
 
 MOST_PAIRS = 12  # of confused classes
@@ -188,14 +190,31 @@ def _imbalance(setting: Setting, colours: Mapping[str, int]) -> Chart:
         longest = max(rows, key=lambda row: int(row["tasks"]))["by_share"]
         columns = [f"{100 * one['share']:.0f}" if one else "" for one in longest]
         table = [[100 * one["mean"] if one else None for one in row["by_share"]] for row in rows]
-        heat = Heat("accuracy, %", [row["name"] for row in rows], columns, table)
+        span = _without_outliers([value for values in table for value in values if value is not None])
+        heat = Heat("accuracy, %", [row["name"] for row in rows], columns, table, span=span)
         panels.append(Panel("share of the largest class, %", "", [heat]))
     caption = (
         "Accuracy by the share of a task's queries that belong to its largest class. The tasks are in groups of about "
         "equal size; the bands are 95 % intervals."
-        + (f" Lines: {len(line_rows)} methods. Heat map: all of them." if len(panels) > 1 else "")
+        + (
+            f" Lines: {len(line_rows)} methods. Heat map: all of them; a value far below the others has the darkest "
+            "colour."
+            if len(panels) > 1
+            else ""
+        )
     )
     return _chart(setting, "imbalance", "Accuracy against imbalance", caption, panels)
+
+
+def _without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
+    """Find the range of values without those that lie further below the others than Tukey's fence.
+
+    >>> _without_outliers([20.0, 80.0, 82.0, 84.0, 86.0, 88.0])
+    (80.0, 88.0)
+    """
+    first, third = np.percentile(values, [25, 75]).tolist()
+    low, high = min(value for value in values if value >= first - 1.5 * (third - first)), max(values)
+    return (low, high) if high > low else None
 
 
 def _reliability(setting: Setting, colours: Mapping[str, int]) -> Chart:

@@ -187,6 +187,17 @@ def test_the_values_of_bars_have_as_many_decimals_as_each_other(open_page, tmp_p
     assert tab.locator(".plot .bartext").all_text_contents() == ["100.0", "54.5", "0.0"]
 
 
+@pytest.mark.parametrize(("dark", "ground"), [(False, "#ffffff"), (True, "#14171a")])
+def test_a_hollow_mark_covers_the_line_of_its_interval(open_page, tmp_path, dark, ground):
+    marks = [Intervals("", ["a", "b"], [1, None], [0.5, 0], 0), Intervals("", ["a", "b"], [None, 2], [0, 0.5], 1, True)]
+    marks.append(Points("", [1], [1], [1], ["a"], [False], 1, hollow=True))
+    chart = Chart("c", "", "caption", [Panel("x", "", marks)])
+    tab = open_page(write_page(tmp_path / "page.html", Page("p", [], [Section("s", [], [chart])], {}, "c")), dark=dark)
+    colours = tab.evaluate(f"{plot(0)}.data.map(found => found.marker.color)")
+    assert colours[1:] == [ground, ground]
+    assert colours[0].startswith("rgba")
+
+
 def test_on_paper_charts_and_texts_are_dark(open_page, file):
     tab = open_page(file, dark=True)
     ink = f"[getComputedStyle(document.body).color, {plot(0)}.layout.font.color, {plot(0)}.data[1].line.color]"
@@ -241,3 +252,9 @@ def test_many_sections_that_are_alike_are_chosen_from_a_list(open_page, tmp_path
     assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
     tab.keyboard.press("ArrowUp")
     expect(tab.locator("#section-6")).to_be_visible()
+    tab.set_viewport_size({"width": 1200, "height": 300})
+    tab.locator("#section-8 summary").focus()
+    choice = "document.querySelector('.choice').getBoundingClientRect().bottom"
+    for _ in range(3):
+        tab.keyboard.press("Shift+Tab")  # back to what the list of settings would hide
+        assert tab.evaluate(f"document.activeElement.getBoundingClientRect().top >= {choice}")

@@ -184,12 +184,22 @@ def test_charts_say_what_the_data_say(data):
     assert (line.x[-1], line.y[-1]) == (front[-1].x[0], front[-1].y[0])
     assert all(point.written[0] for point in front)
     assert len(imbalance.panels[0].marks) == len(COLOURS)
-    assert len(imbalance.panels[1].marks[0].rows) == len(GAINS)
+    heat = imbalance.panels[1].marks[0]
+    assert len(heat.rows) == len(GAINS)
+    assert heat.span == (min(map(min, heat.values)), max(map(max, heat.values)))  # none lies far below the others
     curve = reliability.panels[0].marks[0]
     assert curve.x == pytest.approx([60, 90])  # the bin with five queries is left out
     assert curve.y == pytest.approx([55, 280 / 3])
     assert confused.panels[0].marks[0].values == [75, 2.5]
     assert confused.panels[0].marks[0].labels[0] == f"{IMAGE} → {LINK}"
+
+
+def test_one_bad_method_does_not_take_all_the_colours_of_the_heat_map():
+    found = [made(name, gain) for name, gain in {**GAINS, "pt_map": -0.5}.items() if name != "tim"]
+    (setting,) = compare_results(found)["settings"]
+    (heat,) = setting_charts(setting, method_colours([setting]))[3].panels[1].marks
+    assert min(map(min, heat.values)) < 40
+    assert heat.span[0] > 60
 
 
 def test_a_method_has_one_colour_and_mark_throughout_a_page(data):

@@ -53,7 +53,13 @@ function beside(index, kind) {
 }
 
 function symbol(mark) {
-  return beside(mark.colour, "symbols") + (mark.hollow ? "-open" : "");
+  return beside(mark.colour, "symbols");
+}
+
+// A hollow mark covers the line of its interval, so that it cannot be taken for a filled one.
+function pointMarker(mark, size) {
+  const line = { width: 1.5, color: colour(mark.colour) };
+  return { color: mark.hollow ? ink("--ground") : line.color, size, symbol: symbol(mark), line };
 }
 
 const traces = {
@@ -83,14 +89,14 @@ const traces = {
   intervals: (mark) => ({
     type: "scatter", mode: "markers", x: mark.values, y: mark.places,
     error_x: { type: "data", array: mark.half, color: colour(mark.colour), thickness: 2, width: 0 },
-    marker: { color: colour(mark.colour), size: 9, symbol: symbol(mark), line: { width: 2, color: colour(mark.colour) } },
+    marker: pointMarker(mark, 10),
     hovertext: mark.labels.map((label, i) =>
       mark.values[i] === null ? "" : `${plain(label)}: ${plusMinus(mark.values[i], mark.half[i])}`), hoverinfo: "text",
   }),
   points: (mark, narrow) => ({
     type: "scatter", mode: "markers+text", x: mark.x, y: mark.y,
     error_y: { type: "data", array: mark.half, color: colour(mark.colour), thickness: 1.5, width: 0 },
-    marker: { color: colour(mark.colour), size: 10, symbol: symbol(mark), line: { width: 2, color: colour(mark.colour) } },
+    marker: pointMarker(mark, 11),
     text: mark.labels.map((label, i) => (mark.written[i] && !(narrow && (mark.below || mark.right)) ? plain(short(label, 40)) : "")),
     textposition: `${mark.below ? "bottom" : "top"} ${mark.right ? "right" : "left"}`,
     hovertext: mark.labels.map((label, i) =>
