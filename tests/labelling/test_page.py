@@ -78,7 +78,9 @@ def test_label_by_keyboard_undo_redo_and_a_round(fresh, open_tab):
 def test_new_classes_none_skip_and_several_at_once(fresh, open_tab):
     client = fresh()
     tab = open_tab(client.server.address)
-    expect(tab.locator("#classes")).to_contain_text("No class yet")
+    expect(tab.locator("#classes")).to_contain_text(
+        "No class yet: select an item, type the name of its class into the field"
+    )
     one = current(tab)
     tab.keyboard.press("c")
     tab.keyboard.type("kingfisher")

@@ -154,6 +154,17 @@ def test_on_paper_there_are_pictures_in_dark_ink_and_nothing_to_press(open_page,
     assert tab.locator("#c0 img").first.is_visible()
 
 
+def test_long_names_of_classes_do_not_stretch_the_cards(open_page, tmp_path):
+    Image.new("RGB", (40, 40)).save(tmp_path / "a.png")
+    name = "a long name " * 40
+    answers = Answers(["a"], ["x", name], np.array([[0.6, 0.4]]), np.zeros(1, bool), np.zeros(1))
+    tab = open_page(write_gallery(tmp_path / "g.html", [Item("a", path=tmp_path / "a.png")], answers), 390)
+    assert tab.locator("#c0 .card").bounding_box()["height"] < 400
+    tab.locator("#c0 .open").click()
+    assert name in tab.locator("#large .sure").text_content()
+    assert tab.locator("#large .sure").bounding_box()["height"] > 250  # whole
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_menu_of_classes_stays(open_page, page, width):
     tab = open_page(page, width)

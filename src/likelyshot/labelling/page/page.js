@@ -129,7 +129,7 @@ function drawClasses() {
     button.addEventListener("click", () => give("label", entry.name));
     return button;
   });
-  if (!buttons.length) buttons.push(make("span", { class: "quiet" }, "No class yet: select an item, type the name of its class below, and press Enter."));
+  if (!buttons.length) buttons.push(make("span", { class: "quiet" }, "No class yet: select an item, type the name of its class into the field, and press Enter."));
   $("classes").replaceChildren(...buttons);
   $("class-names").replaceChildren(...state.classes.map(entry => make("option", { value: entry.name })));
   drawFilters();
