@@ -93,6 +93,7 @@ def explore_page(data: Exploration, *, command: str, pictures: Sequence[Path | N
 
 def _settings(about: Exploration) -> dict[str, str]:
     facts = {key: value for key, value in about.items() if key not in ("title", "normalised", "settings")}
+    facts = {"features" if key == "dim" else key: value for key, value in facts.items()}
     written = {key.replace("_", " "): _words(value) for key, value in {**facts, **about["settings"]}.items()}
     return {key: words for key, words in written.items() if words}
 

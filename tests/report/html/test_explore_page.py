@@ -96,6 +96,7 @@ def test_a_real_exploration_makes_a_page(features, monkeypatch):
     page = explore_page(data, command="likelyshot explore F.npz")
     assert [section.title for section in page.sections[:2]] == ["Map of the images", "One feature, class by class"]
     assert page.settings["tasks"] == "20"
+    assert page.settings["features"] == str(features.vectors.shape[1])
     assert len(render_page(page)) < 3_000_000
     assert feature_chart(data).panels
 
@@ -128,6 +129,7 @@ def test_it_loads_in_silence_fits_and_hostile_class_names_stay_text(sized, explo
     tab.evaluate(f"[0, 1, 2, 3].forEach(i => {BOX}[i].click())")
     assert chosen(tab) == [0, 1, 2, 3]
     assert tab.locator("#histograms .choices label").all_text_contents()[:4] == hostile
+    assert tab.locator("#histograms .choices label").nth(3).locator("wbr").count() == hostile[3].count("_") > 0
     legend = tab.locator("#histograms .legendtext").all_text_contents()
     ticks = tab.locator("#rates .ytick text").all_text_contents()
     for name, entry, tick in zip(hostile, legend, ticks, strict=False):

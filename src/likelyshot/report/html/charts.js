@@ -14,6 +14,11 @@ function make(tag, text = "", attributes = {}, ...children) {
   return element;
 }
 
+// Lets a line break after an underscore, as names of folders have, and not within a word.
+function breakable(text) {
+  return text.split(/(?<=_)/).flatMap((part, place) => (place ? [make("wbr"), part] : [part]));
+}
+
 // Plotly reads <b>, <a href> and entities in its texts: escaped, they are shown as they are.
 function plain(text) {
   return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");

@@ -20,8 +20,8 @@ function imageMap(figure) {
     shown = i;
     picture.hidden = !pictures[i];
     if (pictures[i]) picture.src = pictures[i]; else picture.removeAttribute("src");
-    name.textContent = names[i];
-    group.textContent = classes.length > 1 ? `class: ${classes[labels[i]]}` : "";
+    name.replaceChildren(...breakable(names[i]));
+    group.replaceChildren(...(classes.length > 1 ? breakable(`class: ${classes[labels[i]]}`) : []));
     if (!ring) return;
     ring.setAttribute("cx", places[i][0]);
     ring.setAttribute("cy", places[i][1]);
