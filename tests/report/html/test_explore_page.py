@@ -15,7 +15,7 @@ from likelyshot import Features
 from likelyshot.evaluation.explore import explore, explore_map
 from likelyshot.report.explore_charts import feature_chart, rates_chart
 from likelyshot.report.explore_page import explore_page, explore_summary, write_explore_page
-from likelyshot.report.html import render_page
+from likelyshot.report.html import ImageMap, Page, Section, render_page, write_page
 
 PLOT = "document.querySelector('#histograms .plot')"
 FEATURE = "document.querySelector('#histograms-feature')"
@@ -281,6 +281,15 @@ def test_sections_fold_and_links_open_them(tab):
     assert fold.get_attribute("open") is not None
     headings = tab.locator("h2, h3").all_text_contents()
     assert len(headings) == len(set(headings))
+
+
+@pytest.mark.parametrize(("width", "count", "radius"), [(390, 1000, 2.5), (1200, 1000, 5), (390, 60, 5)])
+def test_many_points_on_a_phone_are_smaller(open_page, tmp_path, width, count, radius):
+    x, y = np.random.default_rng(0).random((2, count)).tolist()
+    data = {"x": x, "y": y, "labels": [0] * count, "names": [f"{i}" for i in range(count)], "classes": ["pile"]}
+    part = ImageMap("map", "caption", {**data, "pictures": [""] * count})
+    tab = open_page(write_page(tmp_path / "page.html", Page("p", [], [Section("s", [], [part])], {}, "c")), width)
+    assert float(tab.locator(".map circle").first.get_attribute("r")) == pytest.approx(radius, abs=0.3)
 
 
 def test_numbers_below_zero_have_a_minus_sign(exploration):

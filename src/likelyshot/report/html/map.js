@@ -44,8 +44,9 @@ function imageMap(figure) {
     const [across, down] = [scale(x, width), scale(y.map((value) => -value), height)];
     places = across.map((value, i) => [value, down[i]]);
     const only = Number(list.value);
+    const r = Math.max(2.5, Math.min(5, Math.sqrt((width * height) / names.length) / 4)); // many on a phone: smaller
     dots = places.map(([cx, cy], i) => shape("circle", {
-      cx, cy, r: 5, fill: colour(labels[i], only < 0 || only === labels[i] ? 0.85 : 0.12), stroke: ink("--ground"),
+      cx, cy, r, fill: colour(labels[i], only < 0 || only === labels[i] ? 0.85 : 0.12), stroke: ink("--ground"),
     }));
     ring = shape("circle", { r: 10, fill: "none", stroke: ink("--text"), "stroke-width": 2 });
     area.replaceChildren(shape("svg", { width, height, viewBox: `0 0 ${width} ${height}` }, ...dots, ring));
