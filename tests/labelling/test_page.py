@@ -78,7 +78,9 @@ def test_label_by_keyboard_undo_redo_and_a_round(fresh, open_tab):
 def test_new_classes_none_skip_and_several_at_once(fresh, open_tab):
     client = fresh()
     tab = open_tab(client.server.address)
-    expect(tab.locator("#classes")).to_contain_text("No class yet")
+    expect(tab.locator("#classes")).to_contain_text(
+        "No class yet: select an item, type the name of its class into the field"
+    )
     one = current(tab)
     tab.keyboard.press("c")
     tab.keyboard.type("kingfisher")
@@ -181,6 +183,38 @@ def test_on_a_phone_nothing_is_wider_than_the_screen_in_light_and_dark(fresh, op
     for scheme, ground in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 23, 26)")):
         tab.emulate_media(color_scheme=scheme)
         assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == ground
+
+
+def test_on_a_phone_every_answer_is_in_reach_at_the_last_item(fresh, open_tab):
+    client = fresh([f"class number {number}" for number in range(12)])
+    tab = open_tab(client.server.address, width=390)
+    tab.locator(".card").last.click()
+    for name in ("None of these", "Skip", "No label"):
+        assert tab.evaluate(
+            """name => {
+                const button = [...document.querySelectorAll("button")].find(found => found.textContent === name);
+                const box = button.getBoundingClientRect();
+                return document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2) === button;
+            }""",
+            name,
+        )
+    tab.get_by_role("button", name="None of these").click()
+    expect(tab.locator("#counts")).to_contain_text("1 of no class")
+    assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    expect(tab.get_by_role("heading", level=1)).to_have_text("Label a pile")  # to a screen reader
+
+
+def test_long_names_break_after_underscores_and_empty_fields_can_be_read(fresh, open_tab):
+    client = fresh(["Yellow_headed_Blackbird"])
+    tab = open_tab(client.server.address)
+    tab.keyboard.press("1")
+    for place in ("#classes button bdi", ".card.labelled .says bdi"):
+        expect(tab.locator(place)).to_have_text("Yellow_headed_Blackbird")
+        expect(tab.locator(place).locator("wbr")).to_have_count(2)
+    ink = "getComputedStyle(document.querySelector('#class-name'), '::placeholder').color"
+    for scheme, colour in (("light", "rgb(85, 91, 99)"), ("dark", "rgb(166, 173, 182)")):  # 6.2 and 6.9 to 1
+        tab.emulate_media(color_scheme=scheme)
+        assert tab.evaluate(ink) == colour
 
 
 def test_hostile_names_are_shown_as_they_are_and_unreadable_files_say_why(serve, tmp_path, open_tab):

@@ -91,6 +91,18 @@ def test_probabilities_are_said_in_words():
     }
 
 
+def test_how_strange_a_rejected_item_is_is_said_in_words():
+    answers = make([0.9] * 200, [False] * 197 + [True] * 3, [*range(198), 198.0, 198.0])
+    told = re.findall(r'<span class="sure">([^<]+)<', sections(gallery_html(texts_of(200), answers))["rejected"])
+    assert [text.replace("\xa0", " ") for text in told] == [
+        "stranger than 99 % of the pile; most like x",
+        "stranger than 99 % of the pile; most like x",
+        "stranger than 98 % of the pile; most like x",
+    ]
+    alone = gallery_html(texts_of(1), make([0.9], [True], [5.0]))
+    assert re.findall(r'<span class="sure">([^<]+)<', alone) == ["most like x"]
+
+
 def test_an_answer_under_below_90_percent_never_reads_as_90_percent():
     html = gallery_html(texts_of(5), make([0.2, 0.896, 0.8999, 0.9, 0.894])).replace("\xa0", " ")
     told = re.findall(r'<span class="sure">([\d.]+ %)', sections(html)["unsure"])
@@ -116,6 +128,10 @@ def test_more_of_a_class_are_shown_on_request():
     answers = make([0.95] * 70)
     assert len(shown(gallery_html(texts_of(70), answers))["c0"]) == 60
     assert len(shown(gallery_html(texts_of(70), answers, per_class=100))["c0"]) == 70
+    hint = "To see more of each class, add --gallery-per-class 70 to the command."
+    assert hint in gallery_html(texts_of(70), answers, command="likelyshot classify")
+    assert hint not in gallery_html(texts_of(70), answers)  # made from Python
+    assert hint not in gallery_html(texts_of(70), answers, command="likelyshot classify", per_class=70)
     with pytest.raises(InputError, match="1 item per class or more, but got 0"):
         gallery_html(texts_of(70), answers, per_class=0)
 

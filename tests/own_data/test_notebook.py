@@ -31,9 +31,15 @@ def test_the_table_is_short_and_escaped():
     assert "&lt;script&gt;alert(1)" in html
     assert html.startswith("<p>&lt;b&gt;</p>")
     assert html.count("<td>rejected</td>") == 1
+    assert html.count('<div style="overflow-x: auto"><table>') == 1  # a long name makes no page wider
     html.encode()
     assert "are shown" not in answers_html("", make(20))
     assert answers_html("", make(0)).count("<tr>") == 1
+
+
+def test_what_is_nearly_certain_is_not_said_to_be_certain():
+    answers = Answers(["a", "b"], ["x", "y"], np.array([[0.9997, 0.0003], [0.2, 0.8]]), np.zeros(2, bool), np.zeros(2))
+    assert re.findall(r"<td>([^<]+\xa0%)</td>", answers_html("", answers)) == ["over 99\xa0%", "80\xa0%"]
 
 
 def test_pictures_are_small_and_what_cannot_be_read_is_said(tmp_path):

@@ -135,7 +135,8 @@ def gallery_html(
     cards = dict(zip(rows, _cards([items[row] for row in rows], side, progress), strict=True))
     examples = _examples(labelled, answers.classes)
     heads = {name: list(_cards(some, SIDE, None)) for name, some in examples.items()}
-    shown = [_shown(group, answers, shares, cards) for group in groups]
+    stranger = np.searchsorted(np.sort(answers.novelty), answers.novelty) / max(1, len(answers))
+    shown = [_shown(group, answers, shares, cards, stranger) for group in groups]
     for group in shown:
         group["examples"] = heads.get(group["title"], []) if group["kind"] == "class" else []
     return render(
@@ -145,7 +146,7 @@ def gallery_html(
         label_command=label_command(command),
         again_command=again_command(command),
         title="Gallery of predictions",
-        summary=[_summary(answers, groups), *head],
+        summary=[_summary(answers, groups), *_more(groups, per_class, command), *head],
         notes=notes,
         settings={},
         command=command,
@@ -259,8 +260,23 @@ def _summary(answers: Answers, groups: Sequence[_Group]) -> str:
     )
 
 
-def _shown(group: _Group, answers: Answers, shares: NDArray[np.float64], cards: dict[int, Card]) -> dict[str, Any]:
-    """Describe a group for the template."""
+def _more(groups: Sequence[_Group], per_class: int, command: str) -> list[str]:
+    """Say how to see more of each class, if a command made the page and can show more."""
+    cut = [group.total for group in groups if group.kind != "unsure" and len(group.rows) < group.total]
+    wanted = max(PER_CLASS + 1, min(max(cut, default=0), 5 * MOST))
+    if not command or not cut or per_class >= wanted:
+        return []
+    return [f"To see more of each class, add --gallery-per-class {wanted} to the command."]
+
+
+def _shown(
+    group: _Group,
+    answers: Answers,
+    shares: NDArray[np.float64],
+    cards: dict[int, Card],
+    stranger: NDArray[np.float64],
+) -> dict[str, Any]:
+    """Describe a group for the template; `stranger` has the share of the pile that an item is stranger than."""
     half = len(group.rows) // 2
     first, last = ("strangest", "least strange") if group.kind == "rejected" else ("most certain", "least certain")
     shown = ""
@@ -272,7 +288,8 @@ def _shown(group: _Group, answers: Answers, shares: NDArray[np.float64], cards: 
         "kind": group.kind,
         "shown": shown,
         "cards": [
-            (cards[row], _certainty(group.kind, answers, row), answers.classes[answers.best[row]]) for row in group.rows
+            (cards[row], _certainty(group.kind, answers, row, float(stranger[row])), answers.classes[answers.best[row]])
+            for row in group.rows
         ],
     }
     if group.kind == "rejected":
@@ -292,16 +309,16 @@ def _shown(group: _Group, answers: Answers, shares: NDArray[np.float64], cards: 
     return section | {"id": f"c{group.place}", "title": answers.classes[group.place], "facts": facts}
 
 
-def _certainty(kind: str, answers: Answers, row: int) -> str:
+def _certainty(kind: str, answers: Answers, row: int, stranger: float) -> str:
     """Say how probable the class is, and which is next, in words for this kind of group."""
     values = answers.probabilities[row]
     best, *rest = np.argsort(-values, kind="stable")[:2].tolist()
     if kind == "rejected":
-        return f"most like {answers.classes[best]}"
+        strange = f"stranger than {in_words(int(100 * stranger) / 100)} of the pile; " if stranger >= 0.01 else ""
+        return f"{strange}most like {answers.classes[best]}"
     name = "this class" if kind == "class" else answers.classes[best]
     other = rest and values[rest[0]] >= LEAST and f"; next: {answers.classes[rest[0]]} {_percent(values[rest[0]], 0)}"
-    share = _probability(float(values[best])) if values[best] < 1 - LEAST else f"over {_percent(0.99, 0)}"
-    return f"{share} {name}{other or ''}"
+    return f"{in_words(float(values[best]))} {name}{other or ''}"
 
 
 def _cards(items: Sequence[Item], side: int, progress: Progress | None) -> Iterator[Card]:
@@ -338,12 +355,14 @@ def _percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
-def _probability(value: float) -> str:
+def in_words(value: float) -> str:
     """Write a probability in percent; one that counts as doubtful never reads as one that does not.
 
-    >>> [_probability(value).replace("\N{NO-BREAK SPACE}", " ") for value in (0.894, 0.896, 0.89999, 0.9)]
-    ['89 %', '89.6 %', '89.9 %', '90 %']
+    >>> [in_words(value).replace("\N{NO-BREAK SPACE}", " ") for value in (0.894, 0.896, 0.89999, 0.9, 0.9997)]
+    ['89 %', '89.6 %', '89.9 %', '90 %', 'over 99 %']
     """
+    if value >= 1 - LEAST:
+        return f"over {_percent(0.99, 0)}"
     if value < DOUBTFUL <= round(value, 2):
         return _percent(min(value, DOUBTFUL - 0.001))
     return _percent(value, 0)

@@ -8,7 +8,7 @@ from html import escape
 from likelyshot.data.images import ImageError
 from likelyshot.data.items import Item
 from likelyshot.own_data.answers import Answers, encodable
-from likelyshot.own_data.gallery import thumbnail
+from likelyshot.own_data.gallery import in_words, thumbnail
 
 MOST = 20  # rows that are shown
 SIDE = 64  # pixels of the longer side of a picture
@@ -26,12 +26,13 @@ def answers_html(title: str, answers: Answers, items: Sequence[Item] | None = No
     rows = []
     for place, (row, _) in enumerate(zip(answers.rows(), range(MOST), strict=False)):
         shown = "" if items is None else f"<td>{_content(items[place])}</td>"
-        cells = (row.path, row.predicted, f"{row.probability:.0%}", row.runner_up, "rejected" if row.reject else "")
+        cells = (row.path, row.predicted, in_words(row.probability), row.runner_up, "rejected" if row.reject else "")
         rows.append(f"<tr>{shown}{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
     names = ("path", "predicted", "probability", "next", "")
     head = ("<th></th>" if items is not None else "") + "".join(f"<th>{name}</th>" for name in names)
     more = f"<p>The first {MOST} of {len(answers):,} are shown.</p>" if len(answers) > MOST else ""
-    return f"<p>{escape(title)}</p><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>{more}"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f'<p>{escape(title)}</p><div style="overflow-x: auto">{table}</div>{more}'
 
 
 def _content(item: Item) -> str:

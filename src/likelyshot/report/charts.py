@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,13 +54,25 @@ class Steps:
 
 @dataclass(frozen=True)
 class Bars:
-    """One horizontal bar per label, with its value written at the end; one colour for all, or one each."""
+    """One horizontal bar per label, with its value written at the end; one colour for all, or one each.
+
+    All values have as many decimals as give the largest three digits.
+
+    >>> Bars("", ["a", "b"], [3.384, 0.63]).decimals, Bars("", ["a", "b"], [100.0, 95.23]).decimals
+    (2, 1)
+    """
 
     name: str
     labels: Sequence[str]
     values: Numbers
     colour: int | Sequence[int] = 0
     kind: str = field(default="bars", init=False)
+    decimals: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        largest = 0.999 * max(map(abs, self.values), default=0.0)  # 100 as 99.9: shares of all are common
+        places = 2 - math.floor(math.log10(largest)) if largest > 0 else 0
+        object.__setattr__(self, "decimals", max(0, min(places, 9)))
 
 
 @dataclass(frozen=True)
@@ -77,7 +90,10 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Points:
-    """Points (x, y ± half), each with a label, written to its left if `written` says so: above the point or `below`."""
+    """Points (x, y ± half), each with a label.
+
+    The label is written if `written` says so: above the point or `below`, to its left or its `right`.
+    """
 
     name: str
     x: Numbers
@@ -87,6 +103,7 @@ class Points:
     written: Sequence[bool]
     colour: int = 0
     below: bool = False
+    right: bool = False
     hollow: bool = False
     kind: str = field(default="points", init=False)
 

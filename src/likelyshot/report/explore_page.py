@@ -93,6 +93,7 @@ def explore_page(data: Exploration, *, command: str, pictures: Sequence[Path | N
 
 def _settings(about: Exploration) -> dict[str, str]:
     facts = {key: value for key, value in about.items() if key not in ("title", "normalised", "settings")}
+    facts = {"features" if key == "dim" else key: value for key, value in facts.items()}
     written = {key.replace("_", " "): _words(value) for key, value in {**facts, **about["settings"]}.items()}
     return {key: words for key, words in written.items() if words}
 
@@ -182,8 +183,8 @@ def _score_table(scores: Exploration) -> TextTable:
     rows = [
         [
             titles()[name],
-            f"{metric['intra_mean']:.4g} ± {metric['intra_std']:.3g}",
-            f"{metric['cross_mean']:.4g} ± {metric['cross_std']:.3g}",
+            f"{metric['intra_mean']:.4g} ± {metric['intra_std']:.3g}".replace("-", "−"),
+            f"{metric['cross_mean']:.4g} ± {metric['cross_std']:.3g}".replace("-", "−"),
             f"{metric['d_prime']:.2f}",
             f"{metric['auc']:.3f}",
             f"{metric['auc_within_query']:.3f}",

@@ -179,11 +179,12 @@ def _marker(mark: Intervals | Points) -> dict[str, Any]:
 
 def _points(axes: Axes, mark: Points) -> None:
     axes.errorbar(mark.x, mark.y, mark.half, elinewidth=1, **_marker(mark))
-    offset, align = ((-4, -4), "top") if mark.below else ((-4, 4), "bottom")
+    across, beside = (4, "left") if mark.right else (-4, "right")
+    down, align = (-4, "top") if mark.below else (4, "bottom")
     for x, y, label, write in zip(mark.x, mark.y, mark.labels, mark.written, strict=True):
         if write:
             name = _text(label)
-            axes.annotate(name, (x, y), offset, textcoords="offset points", ha="right", va=align, fontsize=8)
+            axes.annotate(name, (x, y), (across, down), textcoords="offset points", ha=beside, va=align, fontsize=8)
     axes.margins(x=0.2, y=0.12)
 
 
@@ -204,7 +205,7 @@ def _bars(axes: Axes, bars: Sequence[Bars]) -> None:
         place = at + (number - (len(bars) - 1) / 2) * thick
         colours = [mark.colour] if isinstance(mark.colour, int) else mark.colour
         container = axes.barh(place, mark.values, thick, color=[*map(_colour, colours)], label=_text(mark.name) or None)
-        axes.bar_label(container, [f"{value:.3g}" for value in mark.values], padding=3, fontsize=8)
+        axes.bar_label(container, [f"{value:.{mark.decimals}f}" for value in mark.values], padding=3, fontsize=8)
     axes.set_yticks(at, [_text(label) for label in bars[0].labels])
     axes.invert_yaxis()
     axes.set_xlim(0, 1.18 * max(1e-9, *(value for mark in bars for value in mark.values)))

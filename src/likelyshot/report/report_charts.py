@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from likelyshot.report.charts import COLOURS, Bars, Chart, Heat, Intervals, Line, Panel, Points
 
 MOST_PAIRS = 12  # of confused classes
@@ -111,7 +113,18 @@ def _time(setting: Setting, colours: Mapping[str, int]) -> Chart:
         name, behind = row["name"], not row["front"]
         half = [100 * row["ci95"]]
         marks.append(
-            Points("", [row["ms"]], [100 * row["mean"]], half, [name], [name in written], colours[name], behind, behind)
+            Points(
+                "",
+                [row["ms"]],
+                [100 * row["mean"]],
+                half,
+                [name],
+                [name in written],
+                colours[name],
+                below=behind,
+                right=written.get(name, False),
+                hollow=behind,
+            )
         )
     caption = (
         "Accuracy against wall time per task, on a logarithmic scale. Filled marks, joined by a line: no other method "
@@ -130,24 +143,30 @@ def _list(names: Sequence[str]) -> str:
     return "; ".join(names)
 
 
-def _legible(rows: Sequence[MethodRow], references: Sequence[str]) -> set[str]:
+def _legible(rows: Sequence[MethodRow], references: Sequence[str]) -> dict[str, bool]:
     """Choose labels that cover no other label and no point: of the front first, then of references, then the best.
 
-    Labels are to the left of their points, above those on the front and below the others; sizes are those of a figure
-    for a paper, where 60 letters and 16 lines fill the axes.
+    Labels are to the left of their points, or to the right where only that is free, above those on the front and below
+    the others; sizes are those of a figure for a paper, where 60 letters and 16 lines fill the axes. Gives which of
+    them are to the right.
     """
     times, means = [math.log10(row["ms"]) for row in rows], [row["mean"] for row in rows]
     wide, high = max(max(times) - min(times), 0.5) * 1.4, (max(means) - min(means) or 1) * 1.3
     points = {row["name"]: (time / wide, row["mean"] / high) for row, time in zip(rows, times, strict=True)}
     chosen: dict[str, tuple[float, float, float, float]] = {}
+    to_the_right: dict[str, bool] = {}
+    end = max(x for x, _ in points.values()) + 0.1 / 1.4
     for row in sorted(rows, key=lambda row: (not row["front"], row["name"] not in references, -row["mean"])):
         x, y = points[row["name"]]
-        left, low = x - (1 + min(len(row["name"]), 40)) / 60, y if row["front"] else y - 1 / 16
-        box = (left, low, x - 0.005, low + 1 / 16)
+        length, low = (1 + min(len(row["name"]), 40)) / 60, y if row["front"] else y - 1 / 16
         others = [(*at, *at) for name, at in points.items() if name != row["name"]]
-        if not any(_overlap(box, other) for other in (*others, *chosen.values())):
-            chosen[row["name"]] = box
-    return set(chosen)
+        for right, start, stop in ((False, x - length, x - 0.005), (True, x + 0.005, x + length)):
+            box = (start, low, stop, low + 1 / 16)
+            taken = any(_overlap(box, other) for other in (*others, *chosen.values()))
+            if not taken and not (right and stop > end):
+                chosen[row["name"]], to_the_right[row["name"]] = box, right
+                break
+    return to_the_right
 
 
 def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
@@ -171,14 +190,31 @@ def _imbalance(setting: Setting, colours: Mapping[str, int]) -> Chart:
         longest = max(rows, key=lambda row: int(row["tasks"]))["by_share"]
         columns = [f"{100 * one['share']:.0f}" if one else "" for one in longest]
         table = [[100 * one["mean"] if one else None for one in row["by_share"]] for row in rows]
-        heat = Heat("accuracy, %", [row["name"] for row in rows], columns, table)
+        span = _without_outliers([value for values in table for value in values if value is not None])
+        heat = Heat("accuracy, %", [row["name"] for row in rows], columns, table, span=span)
         panels.append(Panel("share of the largest class, %", "", [heat]))
     caption = (
         "Accuracy by the share of a task's queries that belong to its largest class. The tasks are in groups of about "
         "equal size; the bands are 95 % intervals."
-        + (f" Lines: {len(line_rows)} methods. Heat map: all of them." if len(panels) > 1 else "")
+        + (
+            f" Lines: {len(line_rows)} methods. Heat map: all of them; a value far below the others has the darkest "
+            "colour."
+            if len(panels) > 1
+            else ""
+        )
     )
     return _chart(setting, "imbalance", "Accuracy against imbalance", caption, panels)
+
+
+def _without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
+    """Find the range of values without those that lie further below the others than Tukey's fence.
+
+    >>> _without_outliers([20.0, 80.0, 82.0, 84.0, 86.0, 88.0])
+    (80.0, 88.0)
+    """
+    first, third = np.percentile(values, [25, 75]).tolist()
+    low, high = min(value for value in values if value >= first - 1.5 * (third - first)), max(values)
+    return (low, high) if high > low else None
 
 
 def _reliability(setting: Setting, colours: Mapping[str, int]) -> Chart:

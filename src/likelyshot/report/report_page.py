@@ -21,7 +21,7 @@ from likelyshot.report.report_tables import (
     percent,
     published_table,
 )
-from likelyshot.report.sweep_chart import sweep_chart
+from likelyshot.report.sweep_chart import best_point, sweep_chart
 
 MOST_NAMED = 6  # methods in a sentence
 NOT_CORRECTED = (
@@ -77,7 +77,7 @@ def report_summary(data: Comparison) -> list[str]:
     if any(len(setting["rows"]) > 1 for setting in data["settings"]):
         sentences.append(NOT_CORRECTED)
     for swept in data["sweeps"]:
-        best = ", ".join(f"{key} = {value}" for key, value in _sweep(swept).best().items())
+        best = best_point(_sweep(swept))
         method = titles().get(swept["method"], swept["method"])
         sentences.append(f"{method} over {' and '.join(swept['grid'])}: best at {best}, averaged over the shots.")
     return sentences
@@ -173,10 +173,17 @@ def _versions(data: Comparison) -> dict[str, str]:
     environments += [row["environment"] for setting in data["settings"] for row in setting["rows"]]
     keys = dict.fromkeys(key for environment in environments for key in environment)
     values = {key: sorted({str(one[key]) for one in environments if key in one}) for key in keys}
-    return {
-        key: " to ".join([texts[0], texts[-1]][: len(texts)]) if key == "date" else ", ".join(texts)
-        for key, texts in values.items()
-    }
+    return {key: _dates(texts) if key == "date" else ", ".join(texts) for key, texts in values.items()}
+
+
+def _dates(texts: Sequence[str]) -> str:
+    """Write the first and the last of sorted moments.
+
+    >>> _dates(["2026-11-19T21:46:24+00:00", "2026-11-19T21:47:31+00:00"])
+    '2026-11-19 21:46:24 UTC to 2026-11-19 21:47:31 UTC'
+    """
+    ends = [texts[0], texts[-1]][: len(texts)]
+    return " to ".join(text.replace("T", " ").replace("+00:00", " UTC") for text in ends)
 
 
 def _title(data: Comparison) -> str:

@@ -67,10 +67,15 @@ def published_table(setting: Setting) -> TextTable:
     known = [facts_of(method) for method in METHODS.values()]
     published = {facts.title: facts.published or facts.title for facts in known}
     ours = {published.get(row["name"], row["name"]): percent(row) for row in setting["rows"]}
+    titles = {published.get(row["name"], row["name"]): row["name"] for row in setting["rows"]}
     both = [name for name in ours if any(row["method"] == name for row in printed)]
     only = [name for name in dict.fromkeys(row["method"] for row in printed) if name not in ours]
     rows = [
-        [name, ours.get(name, "–"), *(theirs.get((data, network, name), "–") for data, network in columns)]
+        [
+            name if titles.get(name, name) == name else f"{titles[name]}, published as {name}",
+            ours.get(name, "–"),
+            *(theirs.get((data, network, name), "–") for data, network in columns),
+        ]
         for name in (*both, *only)
     ]
     caption = (

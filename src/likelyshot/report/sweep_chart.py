@@ -33,14 +33,23 @@ def sweep_chart(sweep: Sweep, name: str = "sweep") -> Chart:
     first = sweep.rows[0]
     method = titles().get(sweep.method, sweep.method)
     protocol = f"{method}: {first['ways']}-way, {first['tasks']:,} tasks each"
-    best = ", ".join(f"{key} = {_tick(value)}" for key, value in sweep.best().items())
     over = " and ".join(sweep.grid)
     if len(sweep.grid) == 2:
         panels, how = [_heat(sweep, count) for count in shots], "brighter is better"
     else:
         panels, how = [_curves(sweep, shots, protocol)], "with 95 % intervals"
-    caption = f"Accuracy in % over {over}, {how}; {protocol}. Best point, averaged over the shots: {best}."
+    caption = f"Accuracy in % over {over}, {how}; {protocol}. Best point, averaged over the shots: {best_point(sweep)}."
     return Chart(name, f"{method} over {over}", caption, panels)
+
+
+def best_point(sweep: Sweep) -> str:
+    """Write the best parameters of a sweep.
+
+    >>> row = {"point": {"eta": 0.5, "iterations": 10.0}, "shots": 1, "mean": 0.5}
+    >>> best_point(Sweep("mll_transductive", {"eta": [0.5], "iterations": [10.0]}, [row], {}))
+    'eta = 0.5, iterations = 10'
+    """
+    return ", ".join(f"{key} = {_tick(value)}" for key, value in sweep.best().items())
 
 
 def _curves(sweep: Sweep, shots: list[int], title: str) -> Panel:

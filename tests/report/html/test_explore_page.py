@@ -15,7 +15,7 @@ from likelyshot import Features
 from likelyshot.evaluation.explore import explore, explore_map
 from likelyshot.report.explore_charts import feature_chart, rates_chart
 from likelyshot.report.explore_page import explore_page, explore_summary, write_explore_page
-from likelyshot.report.html import render_page
+from likelyshot.report.html import ImageMap, Page, Section, render_page, write_page
 
 PLOT = "document.querySelector('#histograms .plot')"
 FEATURE = "document.querySelector('#histograms-feature')"
@@ -96,6 +96,7 @@ def test_a_real_exploration_makes_a_page(features, monkeypatch):
     page = explore_page(data, command="likelyshot explore F.npz")
     assert [section.title for section in page.sections[:2]] == ["Map of the images", "One feature, class by class"]
     assert page.settings["tasks"] == "20"
+    assert page.settings["features"] == str(features.vectors.shape[1])
     assert len(render_page(page)) < 3_000_000
     assert feature_chart(data).panels
 
@@ -128,6 +129,7 @@ def test_it_loads_in_silence_fits_and_hostile_class_names_stay_text(sized, explo
     tab.evaluate(f"[0, 1, 2, 3].forEach(i => {BOX}[i].click())")
     assert chosen(tab) == [0, 1, 2, 3]
     assert tab.locator("#histograms .choices label").all_text_contents()[:4] == hostile
+    assert tab.locator("#histograms .choices label").nth(3).locator("wbr").count() == hostile[3].count("_") > 0
     legend = tab.locator("#histograms .legendtext").all_text_contents()
     ticks = tab.locator("#rates .ytick text").all_text_contents()
     for name, entry, tick in zip(hostile, legend, ticks, strict=False):
@@ -262,6 +264,10 @@ def test_the_map_shows_the_picture_that_is_pointed_at(tab):
     expect(card).to_contain_text("class:")
     expect(card).not_to_contain_text("photos/2.png")
     tab.locator(".map select").select_option(label="class 0")
+    tab.locator(".map .area").focus()
+    for _ in range(4):
+        expect(card).to_contain_text("class: class 0")
+        tab.keyboard.press("ArrowRight")
     assert (
         len(set(tab.evaluate("[...document.querySelectorAll('.map circle')].map(dot => dot.getAttribute('fill'))"))) > 2
     )
@@ -275,6 +281,22 @@ def test_sections_fold_and_links_open_them(tab):
     assert fold.get_attribute("open") is not None
     headings = tab.locator("h2, h3").all_text_contents()
     assert len(headings) == len(set(headings))
+
+
+@pytest.mark.parametrize(("width", "count", "radius"), [(390, 1000, 2.5), (1200, 1000, 5), (390, 60, 5)])
+def test_many_points_on_a_phone_are_smaller(open_page, tmp_path, width, count, radius):
+    x, y = np.random.default_rng(0).random((2, count)).tolist()
+    data = {"x": x, "y": y, "labels": [0] * count, "names": [f"{i}" for i in range(count)], "classes": ["pile"]}
+    part = ImageMap("map", "caption", {**data, "pictures": [""] * count})
+    tab = open_page(write_page(tmp_path / "page.html", Page("p", [], [Section("s", [], [part])], {}, "c")), width)
+    assert float(tab.locator(".map circle").first.get_attribute("r")) == pytest.approx(radius, abs=0.3)
+
+
+def test_numbers_below_zero_have_a_minus_sign(exploration):
+    table = explore_page(exploration, command="c").sections[-1].parts[-1]
+    cells = [cell for row in table.rows for cell in row]
+    assert any(cell.startswith("−") for cell in cells)
+    assert not any(cell.startswith("-") for cell in cells)
 
 
 def test_a_map_without_classes_is_a_page(tmp_path):

@@ -98,6 +98,18 @@ def test_points_on_a_logarithmic_axis_have_numbers_and_chosen_labels(tmp_path):
     assert not any("mathdefault" in text for text in found)
 
 
+@pytest.mark.parametrize(("right", "side", "across"), [(False, "right", -4), (True, "left", 4)])
+def test_a_label_stands_on_the_side_of_its_point_that_is_free(right, side, across):
+    points = Points("p", [1.0], [1.0], [0.1], ["one"], [True], right=right)
+    (label,) = draw_chart(Chart("c", "", "", [Panel("", "", [points])])).axes[0].texts
+    assert (label.get_ha(), label.xyann) == (side, (across, 4))
+
+
+def test_the_values_of_bars_have_as_many_decimals_as_each_other():
+    axes = draw_chart(Chart("c", "", "", [Panel("", "", [Bars("", ["a", "b", "c"], [64.0, 54.5, 8.25])])])).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["64.0", "54.5", "8.2"]
+
+
 def test_bars_have_one_colour_or_one_each():
     for colour, expected in ((1, [COLOURS[1]] * 2), ((2, 5), [COLOURS[2], COLOURS[0]])):
         axes = draw_chart(Chart("c", "", "", [Panel("", "", [Bars("", ["a", "b"], [1, 2], colour)])])).axes[0]

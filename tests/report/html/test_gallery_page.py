@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -31,6 +32,26 @@ def page(tmp_path_factory):
     reject = np.arange(14) % 6 == 5
     answers = Answers(names, [NASTY, "cat", "dog"], probabilities, reject, np.arange(14.0))
     return write_gallery(folder / "g.html", items, answers, command=NASTY, notes=[NASTY])
+
+
+def contrast(tab, pseudo):
+    """The contrast, by WCAG, of the text of the first field with its ground, of which both are opaque."""
+    style = f"getComputedStyle(document.querySelector('.right'), {pseudo!r})"
+    texts = [
+        tab.evaluate(f"{style}.color"),
+        tab.evaluate("getComputedStyle(document.querySelector('.right')).backgroundColor"),
+    ]
+    shades = []
+    for text in texts:
+        parts = [int(part) / 255 for part in re.findall(r"\d+", text)[:3]]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        shades.append(np.dot(linear, [0.2126, 0.7152, 0.0722]) + 0.05)
+    return max(shades) / min(shades)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_what_an_empty_field_says_can_be_read(open_page, page, dark):
+    assert contrast(open_page(page, dark=dark), "::placeholder") >= 4.5
 
 
 @pytest.mark.parametrize("width", [375, 1200])
@@ -85,10 +106,63 @@ def test_a_card_enlarges_and_gives_its_path(open_page, page, width):
     assert large.locator(".path").text_content() == card.locator(".name").get_attribute("title")
     assert large.locator("img").get_attribute("src") == card.locator("img").get_attribute("src")
     assert large.locator(".sure").text_content() == card.locator(".sure").text_content()
+    assert large.locator("h2").text_content() == tab.locator("#c0 h2 bdi").text_content()  # which "this class" means
+    assert large.locator("img").get_attribute("alt") == card.locator(".name").get_attribute("title")
     tab.get_by_role("button", name="Copy the path").click()
     large.locator("[role=status]:not(:empty)").wait_for()
     tab.keyboard.press("Escape")
     assert not large.is_visible()
+
+
+def test_a_long_text_enlarges(open_page, tmp_path):
+    text = "long\n" + "<b>text</b> " * 60 + "end"
+    items = [Item("row 1", text=text), Item("row 2", text="short")]
+    answers = Answers(["row 1", "row 2"], ["x"], np.ones((2, 1)), np.zeros(2, bool), np.zeros(2))
+    labelled = [Item("row 9", "x", text=text)]
+    tab = open_page(write_gallery(tmp_path / "g.html", items, answers, labelled=labelled, correctable=False), 390)
+    assert tab.get_by_role("button", name="Whole text of row 1").count() == 1
+    assert tab.get_by_role("button", name="Whole text of row 2").count() == 0
+    large = tab.locator("#large")
+    for row in (1, 9):
+        tab.get_by_role("button", name=f"Whole text of row {row}").click()
+        assert large.locator(".text").text_content() == text
+        assert large.locator(".path").text_content() == f"row {row}"
+        assert large.locator("#copy").text_content() == "Copy the text"
+        tab.keyboard.press("Escape")
+        assert not large.is_visible()
+
+
+def test_tab_backwards_reaches_nothing_that_the_menu_hides(open_page, page):
+    tab = open_page(page, 390)
+    tab.locator(".card .right").last.focus()
+    hidden = """() => {
+        const [at, menu] = [document.activeElement, document.querySelector(".menu")];
+        return !menu.contains(at) && at.getBoundingClientRect().top < menu.getBoundingClientRect().bottom;
+    }"""
+    for _ in range(20):
+        tab.keyboard.press("Shift+Tab")
+        assert not tab.evaluate(hidden)
+
+
+def test_on_paper_there_are_pictures_in_dark_ink_and_nothing_to_press(open_page, page):
+    tab = open_page(page, dark=True)
+    tab.emulate_media(media="print", color_scheme="dark")
+    ink = "getComputedStyle(document.body).color"
+    assert tab.evaluate(ink) == "rgb(28, 31, 35)"
+    for what in (".menu", "#corrections", "#c0 .right"):
+        assert tab.locator(what).first.is_hidden(), what
+    assert tab.locator("#c0 img").first.is_visible()
+
+
+def test_long_names_of_classes_do_not_stretch_the_cards(open_page, tmp_path):
+    Image.new("RGB", (40, 40)).save(tmp_path / "a.png")
+    name = "a long name " * 40
+    answers = Answers(["a"], ["x", name], np.array([[0.6, 0.4]]), np.zeros(1, bool), np.zeros(1))
+    tab = open_page(write_gallery(tmp_path / "g.html", [Item("a", path=tmp_path / "a.png")], answers), 390)
+    assert tab.locator("#c0 .card").bounding_box()["height"] < 400
+    tab.locator("#c0 .open").click()
+    assert name in tab.locator("#large .sure").text_content()
+    assert tab.locator("#large .sure").bounding_box()["height"] > 250  # whole
 
 
 @pytest.mark.parametrize("width", [390, 1280])

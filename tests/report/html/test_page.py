@@ -181,6 +181,47 @@ def test_intervals_points_and_bands_show_their_data(open_once, file):
     assert complaints == []
 
 
+def test_the_values_of_bars_have_as_many_decimals_as_each_other(open_page, tmp_path):
+    chart = Chart("c", "", "caption", [Panel("x", "", [Bars("", ["a", "b", "c"], [100.0, 54.5, 0.0])])])
+    tab = open_page(write_page(tmp_path / "page.html", Page("p", [], [Section("s", [], [chart])], {}, "c")))
+    assert tab.locator(".plot .bartext").all_text_contents() == ["100.0", "54.5", "0.0"]
+
+
+@pytest.mark.parametrize(("dark", "ground"), [(False, "#ffffff"), (True, "#14171a")])
+def test_a_hollow_mark_covers_the_line_of_its_interval(open_page, tmp_path, dark, ground):
+    marks = [Intervals("", ["a", "b"], [1, None], [0.5, 0], 0), Intervals("", ["a", "b"], [None, 2], [0, 0.5], 1, True)]
+    marks.append(Points("", [1], [1], [1], ["a"], [False], 1, hollow=True))
+    chart = Chart("c", "", "caption", [Panel("x", "", marks)])
+    tab = open_page(write_page(tmp_path / "page.html", Page("p", [], [Section("s", [], [chart])], {}, "c")), dark=dark)
+    colours = tab.evaluate(f"{plot(0)}.data.map(found => found.marker.color)")
+    assert colours[1:] == [ground, ground]
+    assert colours[0].startswith("rgba")
+
+
+def test_on_paper_charts_and_texts_are_dark(open_page, file):
+    tab = open_page(file, dark=True)
+    ink = f"[getComputedStyle(document.body).color, {plot(0)}.layout.font.color, {plot(0)}.data[1].line.color]"
+    on_screen = tab.evaluate(ink)
+    assert on_screen[:2] == ["rgb(230, 232, 235)", "#e6e8eb"]
+    tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert tab.evaluate(ink) == ["rgb(28, 31, 35)", "#1c1f23", "rgba(213, 94, 0, 1)"]
+    tab.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert tab.evaluate(ink) == on_screen
+    tab.emulate_media(media="print", color_scheme="dark")
+    assert tab.evaluate(ink)[0] == "rgb(28, 31, 35)"  # also where no script runs
+
+
+def test_the_names_of_rows_stay_while_a_table_is_scrolled(open_page, tmp_path):
+    long = "A_class_with_a_name_" * 9
+    table = TextTable("t", ["name", *("a heading" for _ in range(9))], [["MLL", *["12.34 ± 0.56"] * 9], [long] * 10])
+    tab = open_page(write_page(tmp_path / "page.html", Page("p", [], [Section("s", [], [table])], {}, "c")), 390)
+    tab.evaluate("document.querySelector('.scroll').scrollLeft = 300")
+    boxes = [found.bounding_box() for found in tab.locator("tbody th").all()]
+    assert all(box["x"] >= 0 and box["x"] + box["width"] < 250 for box in boxes)
+    assert tab.locator("tbody th").nth(1).locator("wbr").count() == 45  # a line may break after an underscore
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def alike(count):
     charts = [Chart(f"c-{i}", "", "caption", [Panel("x", "y", [Line("", [0, 1], [0, i + 1])])]) for i in range(count)]
     return [Section(f"{NASTY} {i}", [], [chart], choice="Setting") for i, chart in enumerate(charts)]
@@ -211,3 +252,9 @@ def test_many_sections_that_are_alike_are_chosen_from_a_list(open_page, tmp_path
     assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
     tab.keyboard.press("ArrowUp")
     expect(tab.locator("#section-6")).to_be_visible()
+    tab.set_viewport_size({"width": 1200, "height": 300})
+    tab.locator("#section-8 summary").focus()
+    choice = "document.querySelector('.choice').getBoundingClientRect().bottom"
+    for _ in range(3):
+        tab.keyboard.press("Shift+Tab")  # back to what the list of settings would hide
+        assert tab.evaluate(f"document.activeElement.getBoundingClientRect().top >= {choice}")

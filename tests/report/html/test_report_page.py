@@ -146,6 +146,7 @@ def test_published_figures_stand_beside_ours_with_their_source(data):
     assert rows["MLL, transductive"][0].startswith("84.")
     assert rows["MLL, transductive"][1] == "69.2"
     assert rows["PT-MAP"][0] == "–"
+    assert rows["TIM-GD, published as TIM"][0].startswith("83.")  # by the name that the rest of the page has
     assert "Euclidean" in {row[0] for row in page.sections[1].parts[-1].rows}
 
 
@@ -184,12 +185,22 @@ def test_charts_say_what_the_data_say(data):
     assert (line.x[-1], line.y[-1]) == (front[-1].x[0], front[-1].y[0])
     assert all(point.written[0] for point in front)
     assert len(imbalance.panels[0].marks) == len(COLOURS)
-    assert len(imbalance.panels[1].marks[0].rows) == len(GAINS)
+    heat = imbalance.panels[1].marks[0]
+    assert len(heat.rows) == len(GAINS)
+    assert heat.span == (min(map(min, heat.values)), max(map(max, heat.values)))  # none lies far below the others
     curve = reliability.panels[0].marks[0]
     assert curve.x == pytest.approx([60, 90])  # the bin with five queries is left out
     assert curve.y == pytest.approx([55, 280 / 3])
     assert confused.panels[0].marks[0].values == [75, 2.5]
     assert confused.panels[0].marks[0].labels[0] == f"{IMAGE} → {LINK}"
+
+
+def test_one_bad_method_does_not_take_all_the_colours_of_the_heat_map():
+    found = [made(name, gain) for name, gain in {**GAINS, "pt_map": -0.5}.items() if name != "tim"]
+    (setting,) = compare_results(found)["settings"]
+    (heat,) = setting_charts(setting, method_colours([setting]))[3].panels[1].marks
+    assert min(map(min, heat.values)) < 40
+    assert heat.span[0] > 60
 
 
 def test_a_method_has_one_colour_and_mark_throughout_a_page(data):
@@ -222,6 +233,22 @@ def test_labels_of_points_that_lie_together_are_not_written_over_each_other():
         mark for mark in setting_charts(setting, method_colours([setting]))[2].panels[0].marks if mark.kind == "points"
     ]
     assert 0 < sum(sum(mark.written) for mark in marks) < 4
+
+
+def test_the_label_of_a_point_is_to_its_right_if_another_is_to_its_left():
+    found = [
+        replace(made(name, gain), seconds=seconds)
+        for name, gain, seconds in (("mll", 0.0, 1.0), ("euclidean", 0.004, 2.0), ("tim", 0.1, 90.0))
+    ]
+    (setting,) = compare_results(found)["settings"]
+    points = setting_charts(setting, method_colours([setting]))[2].panels[0].marks[1:]
+    sides = {mark.labels[0]: mark.right for mark in points if mark.written[0]}
+    assert sides == {"MLL": False, "Euclidean": True, "TIM-GD": False}
+
+
+def test_a_sweep_writes_its_best_point_as_the_chart_does(data):
+    swept = {**data["sweeps"][0], "grid": {"iterations": [1.0, 5.0], "eta": [0.1, 0.5]}}
+    assert "best at iterations = 1, eta = 0.5," in report_summary({**data, "sweeps": [swept]})[-1]
 
 
 def test_every_chart_is_a_figure(data, tmp_path, monkeypatch):

@@ -122,12 +122,14 @@ function drawClasses() {
       button.append(make("kbd", {}, String((place + 1) % 10)), " ");
       button.setAttribute("aria-keyshortcuts", String((place + 1) % 10));
     }
-    button.append(make("bdi", {}, entry.name), " ", make("span", { class: "count" }, String(entry.count)));
+    const name = make("bdi");
+    name.append(...breakable(entry.name));
+    button.append(name, " ", make("span", { class: "count" }, String(entry.count)));
     button.setAttribute("aria-label", `${entry.name}, ${entry.count === 1 ? "1 label" : `${entry.count} labels`}`);
     button.addEventListener("click", () => give("label", entry.name));
     return button;
   });
-  if (!buttons.length) buttons.push(make("span", { class: "quiet" }, "No class yet: select an item, type the name of its class below, and press Enter."));
+  if (!buttons.length) buttons.push(make("span", { class: "quiet" }, "No class yet: select an item, type the name of its class into the field, and press Enter."));
   $("classes").replaceChildren(...buttons);
   $("class-names").replaceChildren(...state.classes.map(entry => make("option", { value: entry.name })));
   drawFilters();
@@ -166,6 +168,11 @@ function make(name, attributes = {}, text = "") {
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   if (text) element.textContent = text;
   return element;
+}
+
+// Lets a line break after an underscore, as names of folders have, and not within a word.
+function breakable(text) {
+  return text.split(/(?<=_)/).flatMap((part, place) => (place ? [make("wbr"), part] : [part]));
 }
 
 // ---- cards ----
@@ -219,9 +226,9 @@ function draw(card) {
   element.classList.toggle("in-group", grouped);
   element.setAttribute("aria-selected", String(grouped ? !card.off : card.selected));
   const text = card.off && labelled ? item.value.name || "none of these" : says(card);
-  const sure = item.guess && !item.value && !card.off ? ` ${Math.min(99, Math.round(100 * item.guess.probability))} %` : "";
+  const sure = item.guess && !item.value && !card.off ? ` ${Math.min(99, Math.round(100 * item.guess.probability))}\u00a0%` : "";
   const [words, share] = element.querySelector(".says").children;
-  if (words.textContent !== text) words.textContent = text;
+  if (words.textContent !== text) words.replaceChildren(...breakable(text));
   if (share.textContent !== sure) share.textContent = sure; // stays in view where the name of a class is cut
   const what = item.text !== null ? item.text.slice(0, 200) : item.name;
   const told = item.value?.kind === "label" ? `labelled ${text}` : `${text}${sure}` || "no label";
@@ -330,9 +337,10 @@ function showScreen(screen) {
     const section = { ...found, done: false };
     section.element = make("section", { class: "section", "aria-labelledby": `title-${place}` });
     const title = make("h2");
-    section.words = make("span", { id: `title-${place}` }, found.title);
+    section.words = make("span", { id: `title-${place}` });
+    section.words.append(...breakable(found.title));
     title.append(section.words);
-    const hint = { group: "Yes, all that are not struck off", doubt: "Yes, they hold" }[found.kind];
+    const hint = { group: "Yes, all that are not struck off", doubt: "Yes, they are right" }[found.kind];
     if (hint) {
       section.button = make("button", { type: "button", "aria-keyshortcuts": "Enter" }, hint);
       section.button.addEventListener("click", () => confirm(section));

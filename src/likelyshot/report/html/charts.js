@@ -14,6 +14,11 @@ function make(tag, text = "", attributes = {}, ...children) {
   return element;
 }
 
+// Lets a line break after an underscore, as names of folders have, and not within a word.
+function breakable(text) {
+  return text.split(/(?<=_)/).flatMap((part, place) => (place ? [make("wbr"), part] : [part]));
+}
+
 // Plotly reads <b>, <a href> and entities in its texts: escaped, they are shown as they are.
 function plain(text) {
   return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
@@ -29,10 +34,14 @@ function digits(value) {
 }
 
 function colour(index, opacity = 1) {
-  const palette = look[scheme.matches ? "dark" : "light"];
+  const palette = look[scheme.matches && !onPaper() ? "dark" : "light"];
   const hex = palette[index % palette.length];
   const [r, g, b] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
   return `rgba(${r}, ${g}, ${b}, ${opacity})`;
+}
+
+function onPaper() {
+  return document.documentElement.classList.contains("on-paper");
 }
 
 function ink(name) {
@@ -49,7 +58,13 @@ function beside(index, kind) {
 }
 
 function symbol(mark) {
-  return beside(mark.colour, "symbols") + (mark.hollow ? "-open" : "");
+  return beside(mark.colour, "symbols");
+}
+
+// A hollow mark covers the line of its interval, so that it cannot be taken for a filled one.
+function pointMarker(mark, size) {
+  const line = { width: 1.5, color: colour(mark.colour) };
+  return { color: mark.hollow ? ink("--ground") : line.color, size, symbol: symbol(mark), line };
 }
 
 const traces = {
@@ -72,23 +87,23 @@ const traces = {
   }),
   bars: (mark) => ({
     type: "bar", orientation: "h", x: mark.values, y: mark.labels.map((_, i) => i),
-    text: mark.values.map(digits), textposition: "outside", cliponaxis: false, textangle: 0,
+    text: mark.values.map((value) => value.toFixed(mark.decimals)), textposition: "outside", cliponaxis: false, textangle: 0,
     hovertext: mark.labels.map((label, i) => `${plain(label)}: ${digits(mark.values[i])}`), hoverinfo: "text+name",
     marker: { color: Array.isArray(mark.colour) ? mark.colour.map((index) => colour(index)) : colour(mark.colour) },
   }),
   intervals: (mark) => ({
     type: "scatter", mode: "markers", x: mark.values, y: mark.places,
     error_x: { type: "data", array: mark.half, color: colour(mark.colour), thickness: 2, width: 0 },
-    marker: { color: colour(mark.colour), size: 9, symbol: symbol(mark), line: { width: 2, color: colour(mark.colour) } },
+    marker: pointMarker(mark, 10),
     hovertext: mark.labels.map((label, i) =>
       mark.values[i] === null ? "" : `${plain(label)}: ${plusMinus(mark.values[i], mark.half[i])}`), hoverinfo: "text",
   }),
   points: (mark, narrow) => ({
     type: "scatter", mode: "markers+text", x: mark.x, y: mark.y,
     error_y: { type: "data", array: mark.half, color: colour(mark.colour), thickness: 1.5, width: 0 },
-    marker: { color: colour(mark.colour), size: 10, symbol: symbol(mark), line: { width: 2, color: colour(mark.colour) } },
-    text: mark.labels.map((label, i) => (mark.written[i] && !(narrow && mark.below) ? plain(short(label, 40)) : "")),
-    textposition: mark.below ? "bottom left" : "top left",
+    marker: pointMarker(mark, 11),
+    text: mark.labels.map((label, i) => (mark.written[i] && !(narrow && (mark.below || mark.right)) ? plain(short(label, 40)) : "")),
+    textposition: `${mark.below ? "bottom" : "top"} ${mark.right ? "right" : "left"}`,
     hovertext: mark.labels.map((label, i) =>
       `${plain(label)}: ${plusMinus(mark.y[i], mark.half[i])} at ${digits(mark.x[i])}`), hoverinfo: "text",
   }),
@@ -238,6 +253,12 @@ async function start() {
   }
   drawAll();
   scheme.addEventListener("change", drawAll);
+  for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) {
+    window.addEventListener(event, () => {
+      document.documentElement.classList.toggle("on-paper", printing); // paper is white
+      drawAll();
+    });
+  }
   let waiting;
   let width = window.innerWidth;
   window.addEventListener("resize", () => {

@@ -13,7 +13,7 @@ const column = cards[0]?.dataset.correct;
 
 for (const card of cards) {
   const name = card.querySelector(".name").title;
-  const key = column === "path" ? name : (card.dataset.whole ?? card.querySelector(".text")?.textContent);
+  const key = column === "path" ? name : (card.querySelector("[data-whole]")?.dataset.whole ?? card.querySelector(".text")?.textContent);
   const field = document.createElement("input");
   field.className = "right";
   field.placeholder = "right class";

@@ -23,7 +23,7 @@ function histograms(figure) {
   const filter = make("input", "", { type: "search", id: `${figure.id}-filter`, placeholder: "part of a name" });
   const said = make("p", "", { role: "status" });
   const boxes = classes.map((_, i) => make("input", "", { type: "checkbox", id: `${figure.id}-class-${i}`, value: i }));
-  const lines = classes.map((name, i) => make("div", "", {}, boxes[i], make("label", name, { for: boxes[i].id })));
+  const lines = classes.map((name, i) => make("div", "", {}, boxes[i], make("label", "", { for: boxes[i].id }, ...breakable(name))));
   const plot = make("div", "", { class: "plot", role: "img" });
 
   function panel() {

@@ -20,8 +20,8 @@ function imageMap(figure) {
     shown = i;
     picture.hidden = !pictures[i];
     if (pictures[i]) picture.src = pictures[i]; else picture.removeAttribute("src");
-    name.textContent = names[i];
-    group.textContent = classes.length > 1 ? `class: ${classes[labels[i]]}` : "";
+    name.replaceChildren(...breakable(names[i]));
+    group.replaceChildren(...(classes.length > 1 ? breakable(`class: ${classes[labels[i]]}`) : []));
     if (!ring) return;
     ring.setAttribute("cx", places[i][0]);
     ring.setAttribute("cy", places[i][1]);
@@ -44,12 +44,21 @@ function imageMap(figure) {
     const [across, down] = [scale(x, width), scale(y.map((value) => -value), height)];
     places = across.map((value, i) => [value, down[i]]);
     const only = Number(list.value);
+    const r = Math.max(2.5, Math.min(5, Math.sqrt((width * height) / names.length) / 4)); // many on a phone: smaller
     dots = places.map(([cx, cy], i) => shape("circle", {
-      cx, cy, r: 5, fill: colour(labels[i], only < 0 || only === labels[i] ? 0.85 : 0.12), stroke: ink("--ground"),
+      cx, cy, r, fill: colour(labels[i], only < 0 || only === labels[i] ? 0.85 : 0.12), stroke: ink("--ground"),
     }));
     ring = shape("circle", { r: 10, fill: "none", stroke: ink("--text"), "stroke-width": 2 });
     area.replaceChildren(shape("svg", { width, height, viewBox: `0 0 ${width} ${height}` }, ...dots, ring));
     show(shown);
+  }
+
+  // On to the next image of the chosen class; without a step, to the first one if the image shown is of another.
+  function go(step) {
+    const only = Number(list.value);
+    const found = labels.map((_, i) => i).filter((i) => only < 0 || only === labels[i]);
+    const at = found.indexOf(shown);
+    if (found.length) show(found[at < 0 ? 0 : (at + step + found.length) % found.length]);
   }
 
   function near(event) {
@@ -70,9 +79,12 @@ function imageMap(figure) {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    show((shown + step + names.length) % names.length);
+    go(step);
   });
-  list.addEventListener("change", update);
+  list.addEventListener("change", () => {
+    update();
+    go(0);
+  });
   const choose = make("div", "", { class: "row" }, make("label", "Class", { for: list.id }), list);
   figure.prepend(...(classes.length > 1 ? [choose] : []), make("div", "", { class: "beside" }, area, card));
   drawings.push(update);
