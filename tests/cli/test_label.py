@@ -77,6 +77,16 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_code_2(run, place):
     assert (place / "mine.csv").read_text() == "path,label\na,b\n"
 
 
+def test_a_class_that_is_misspelt_is_pointed_out(run, place):
+    paint_pile(place / "few")
+    rows = [("blue", 0), ("blue", 1), ("red", 0), ("erd", 1)]
+    lines = [f"few/{'red' if name == 'erd' else name} {number}.png,{name}" for name, number in rows]
+    (place / "few.csv").write_text("\n".join(["path,label", *lines]))
+    code, out, _ = run("label", "pile", "--support", "few.csv", "--export", "folders")
+    assert code == 0
+    assert "Class 'erd' has 1 labelled example and looks like 'red', which has 1: if this is a mistake, " in out
+
+
 def test_a_port_in_use_is_exit_code_2(run, place):
     from likelyshot.labelling.server import listen
 

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 import webbrowser
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likelyshot.data.files import output_file
+from likelyshot.data.items import Item
 from likelyshot.encoders.pretrained import Embedder, open_encoder
 from likelyshot.errors import InputError
 from likelyshot.labelling.desk import Desk
@@ -23,6 +25,7 @@ from likelyshot.labelling.journal import Change
 from likelyshot.labelling.labels import Labels, check_class, journal_path
 from likelyshot.labelling.things import Things, folder_of, lay_out
 from likelyshot.methods.binding import Params
+from likelyshot.own_data.class_names import likely_mistakes
 from likelyshot.own_data.piles import Pile, read_labelled, read_pile
 from likelyshot.own_data.pipeline import DEFAULT_ENCODERS
 from likelyshot.own_data.rows import CachePlace, Rows, Stage, gather, repeated, summary
@@ -163,6 +166,8 @@ def label(
     read = read_pile(source, **columns)
     table = _output(source, output)
     examples = None if support is None else read_labelled(support, **columns)
+    for sentence in [] if examples is None else likely_mistakes(Counter(map(_class_of, examples.items))):
+        tell(sentence)
     imported = None if label_studio is None else read_label_studio(label_studio)
     opened = _encoder(read, examples, encoder, device)
     went_on = journal_path(table).exists()
@@ -211,6 +216,11 @@ def _encoder(pile: Pile, examples: Pile | None, named: str | Embedder | None, de
     return open_encoder(named, device) if isinstance(named, str) else named
 
 
+def _class_of(item: Item) -> str:
+    """Give the class of a labelled example, as the page names it."""
+    return str(item.label).strip()
+
+
 def _check_width(rows: Rows, things: Things) -> None:
     width, other = things.vectors.shape[1], rows.vectors.shape[1]
     if width != other:
@@ -221,7 +231,7 @@ def _check_width(rows: Rows, things: Things) -> None:
 def _outside(rows: Rows, things: Things, labels: Labels) -> tuple[NDArray[np.float32], list[str]]:
     """Take over the labels of examples that are in the pile too, and give the other examples."""
     vectors = rows.in_memory().astype(np.float32, copy=False)
-    names = [str(item.label).strip() for item in rows.items]
+    names = list(map(_class_of, rows.items))
     by_name = {item.name: row for row, item in enumerate(rows.items)}
     number_of = {item.name: number for number, item in enumerate(things.items)}
     inside = {by_name[one]: number_of[other] for one, other in repeated(rows, things.rows)}
