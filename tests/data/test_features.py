@@ -555,15 +555,19 @@ class TestTables:
         (tmp_path / "a.csv").write_text(text)
         refused(match, Features.load, tmp_path / "a.csv")
 
-    def test_text_that_is_not_utf8(self, tmp_path):
-        for data in (
-            b"label,a\nx\xd8,1\n",
-            b"label,a\nx,1\nx\xd8\n",
-            b"l\xd8,a\nx,1\n",
-            "label,a\nx,1".encode("utf-16"),
+    def test_text_that_is_not_utf8(self, tmp_path, capsys):
+        for line, data in (
+            (2, b"label,a\nx\xd8,1\n"),
+            (3, b"label,a\nx,1\nx\xd8\n"),
+            (1, b"l\xd8,a\nx,1\n"),
+            (1, "label,a\nx,1".encode("utf-16")),
+            (4_002, b"label,a\n" + 4_000 * b"x,1\n" + b"x\xd8,1,2\n"),  # uneven too
+            (4_002, b"label,a\n" + 4_000 * b"x,1\n" + b"x\xd8"),
         ):
             (tmp_path / "a.csv").write_bytes(data)
-            refused(r"^a.csv: expected text in UTF-8, but byte \d+ is not", Features.load, tmp_path / "a.csv")
+            match = rf"^a.csv: expected text in UTF-8, but line {line:,} is not: save the file as UTF-8$"
+            refused(match, Features.load, tmp_path / "a.csv")
+        assert capsys.readouterr() == ("", "")
 
     @pytest.mark.parametrize(
         ("columns", "match"),

@@ -304,7 +304,7 @@ def test_weights_of_another_architecture_are_refused(head_table, changed, tmp_pa
     [
         (
             {"data.features": "nowhere.safetensors"},
-            "nowhere.safetensors: expected a features file .*, but nothing is there",
+            r"expected the features of the recipe at 'nowhere.safetensors', but nothing is there",
         ),
         ({"pretrain.batch_size": 61}, "expected at least pretrain.batch_size = 61 training images, got 60"),
         ({"finetune.metric": "mlll"}, "unknown method 'mlll': did you mean 'mll'"),
@@ -364,5 +364,5 @@ def test_a_checkpoint_with_other_facts_is_refused(head_table, changed, tmp_path,
 
 
 def test_a_missing_image_folder_is_told(images_table, changed):
-    with pytest.raises(InputError, match=r"/nowhere is not there"):
+    with pytest.raises(InputError, match="at '/nowhere', but nothing is there"):
         train(changed(images_table, **{"data.path": "/nowhere"}), machines=CPU)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from likelyshot.cli.shared import JsonOption, console, print_json
+from likelyshot.errors import InputError
 
 if TYPE_CHECKING:
     from likelyshot.training.loop import State
@@ -91,7 +92,11 @@ def show_recipe(recipe: Recipe) -> None:
     """Print the whole recipe and the size of its encoder."""
     from likelyshot.data.features import Features
     from likelyshot.encoders import networks
+    from likelyshot.training.pool import missing_data
 
+    missing = missing_data(recipe.data)
+    if missing and recipe.data.features:  # the length of the vectors decides the size of the encoder
+        raise InputError(missing)
     networks.check_input(recipe.encoder.name, None if recipe.data.features else recipe.data.size)
     params = dict(recipe.encoder.params)
     if recipe.data.features:
@@ -99,6 +104,8 @@ def show_recipe(recipe: Recipe) -> None:
     encoder = networks.build(recipe.encoder.name, params)
     count = sum(param.numel() for param in encoder.parameters())
     print_json({"recipe": recipe.to_dict(), "encoder": {"parameters": count, "dim": encoder.dim}})
+    if missing:
+        typer.echo(f"likelyshot: {missing}", err=True)
 
 
 @contextlib.contextmanager
