@@ -56,7 +56,10 @@ def test_export_opens_no_page(run, place):
 
 def test_what_cannot_be_done_is_a_sentence_and_exit_code_2(run, place):
     (place / "mine.csv").write_text("path,label\na,b\n")
-    (place / "empty").mkdir()
+    (place / "loop.csv").symlink_to("loop.csv")
+    for name in ("empty", "far.csv.journal", "other.none.csv"):
+        (place / name).mkdir()
+    before = sorted(place.rglob("*"))
     for arguments, words in (
         (("nothing",), "nothing is at 'nothing'"),
         (("empty",), "expected something to classify"),
@@ -68,12 +71,17 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_code_2(run, place):
         (("pile", "--method", "no"), "unknown method"),
         (("pile", "--export", "xml"), "expected one of folders"),
         (("pile", "--port", "99999"), "from 0 to 65535"),
+        (("pile", "-o", "loop.csv"), "cannot write loop.csv (Too many levels of symbolic links)"),
+        (("pile", "-o", "far.csv"), "far.csv.journal is a folder"),
+        (("pile", "-o", "other.csv"), "other.none.csv is a folder"),
+        (("pile", "--export", "folders"), "expected labels in labels.csv, but there are none yet"),
         (("pile", "--label-studio", "none.json"), "but none.json does not exist"),
     ):
         code, _, err = run("label", *arguments)
         assert code == 2, arguments
         assert words in err, arguments
         assert "Traceback" not in err
+    assert sorted(path for path in place.rglob("*") if "cache" not in path.parts) == before
     assert (place / "mine.csv").read_text() == "path,label\na,b\n"
 
 

@@ -22,7 +22,7 @@ from likelyshot.errors import InputError
 from likelyshot.labelling.desk import Desk
 from likelyshot.labelling.exports import export, import_label_studio, read_label_studio
 from likelyshot.labelling.journal import Change
-from likelyshot.labelling.labels import Labels, check_class, journal_path
+from likelyshot.labelling.labels import Labels, check_class, journal_path, none_path
 from likelyshot.labelling.things import Things, folder_of, lay_out
 from likelyshot.methods.binding import Params
 from likelyshot.own_data.class_names import likely_mistakes
@@ -164,7 +164,7 @@ def label(
     columns = {"label_column": label_column, "path_column": path_column, "text_column": text_column}
     source = Path(pile)
     read = read_pile(source, **columns)
-    table = _output(source, output)
+    table = table_of_labels(source, output)
     examples = None if support is None else read_labelled(support, **columns)
     for sentence in [] if examples is None else likely_mistakes(Counter(map(_class_of, examples.items))):
         tell(sentence)
@@ -245,8 +245,13 @@ def _outside(rows: Rows, things: Things, labels: Labels) -> tuple[NDArray[np.flo
     return vectors[left], [names[row] for row in left]
 
 
-def _output(source: Path, output: str | Path | None) -> Path:
-    """Choose the table of labels, and refuse a place that cannot be written."""
+def table_of_labels(source: Path, output: str | Path | None) -> Path:
+    """Choose the table of labels, and refuse a place that cannot be written.
+
+    Args:
+        source: The pile.
+        output: The table, if it was given.
+    """
     if output is None:
         current = Path.cwd()
         below = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(current))
@@ -256,7 +261,8 @@ def _output(source: Path, output: str | Path | None) -> Path:
         raise InputError(
             f"expected a table of labels that ends in .csv, but got {path}: give such a name (-o labels.csv)"
         )
-    output_file(path, make_folder=False)
+    for place in (path, journal_path(path), none_path(path)):
+        output_file(place, make_folder=False)
     if path.exists() and not journal_path(path).exists() and path.stat().st_size:
         raise InputError(
             f"{path} exists already, and the labelling page did not write it: choose another -o; to use its labels, "
