@@ -647,6 +647,32 @@ def test_a_name_that_is_too_long_is_refused_in_a_short_sentence(run, tmp_path, m
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([LONG * 9], "No such command"),
+        ([f"--{LONG * 9}"], "No such option"),
+        (["sweep", f"--{LONG * 9}"], "No such option"),
+        (["evaluate", "--query", LONG * 9], "is not one of 'dirichlet', 'balanced'"),
+        (["reproduce", *["ab"] * 999, "c\x1b[2J"], "unexpected extra argument"),
+    ],
+)
+def test_wrong_usage_is_repeated_in_short(run, arguments, words):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert words in " ".join(err.replace("│", " ").split())
+    assert len(err.splitlines()) < 15
+    assert "\x1b[2J" not in err
+
+
+def test_an_error_is_the_only_line(run, tmp_path):
+    code, out, err = run("explore", tmp_path / "none.npz", "-o", tmp_path / "page.html")
+    assert (code, out) == (2, "")
+    assert err.startswith("likelyshot: ")
+    assert err.endswith("\n")
+    assert len(err.splitlines()) == 1
+
+
 def test_the_rest_of_an_output_is_not_written_if_a_place_is_wrong(run, tmp_path, file):
     (tmp_path / "loop").symlink_to("loop")
     arguments = ("explore", file, "--tasks", 5, "--ways", 3, "-o", tmp_path / "page.html")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +28,7 @@ from likelyshot.cli.merge import merge
 from likelyshot.cli.predict import predict
 from likelyshot.cli.report import report
 from likelyshot.cli.reproduce import reproduce
-from likelyshot.cli.shared import SUFFIXES, brief
+from likelyshot.cli.shared import SUFFIXES, brief, printable
 from likelyshot.cli.sweep import sweep
 from likelyshot.cli.train import train
 from likelyshot.errors import InputError
@@ -42,6 +43,11 @@ likelihood_mixture and mll_transductive, learn from the whole pile; they help mo
 likelihood, mll and logistic classify every item on its own. See likelyshot list.
 """
 
+#: What typer raises for wrong usage; some versions of it have their own copy of click.
+UsageError: Any = typer.BadParameter.__base__
+#: Characters of a word that an error repeats.
+LONGEST = 80
+
 
 def with_plain_values(parameters: list[Any]) -> list[Any]:
     """Show no type for flags in the help, and plain words for lists."""
@@ -53,8 +59,25 @@ def with_plain_values(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
+@contextlib.contextmanager
+def short_errors() -> Iterator[None]:
+    """Shorten what an error about usage repeats of the arguments."""
+    try:
+        yield
+    except UsageError as error:
+        words = [word if len(word) <= LONGEST else f"{word[: LONGEST - 3]}..." for word in error.message.split(" ")]
+        text = printable(" ".join(words))
+        error.message = text if len(text) <= 5 * LONGEST else f"{text[: 5 * LONGEST]}..."
+        raise
+
+
 class Command(TyperCommand):
-    """A command with help in plain words."""
+    """A command with help in plain words, and short errors."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        with short_errors():
+            return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Give the parameters."""
@@ -62,7 +85,17 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """All commands, with help in plain words."""
+    """All commands, with help in plain words, and short errors."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments before the command."""
+        with short_errors():
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command."""
+        with short_errors():
+            return super().resolve_command(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Give the parameters."""

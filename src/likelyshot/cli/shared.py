@@ -234,14 +234,16 @@ def running(as_json: bool = False) -> Iterator[tuple[Console, Start]]:
         as_json: Whether standard output carries data, so that words go to standard error.
     """
     screen = console(as_json)
+    bar_screen = screen if on_terminal() else Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=screen if on_terminal() else Console(stderr=True),
+        console=bar_screen,
         transient=True,
+        disable=not bar_screen.is_terminal,  # else it would write an empty line at the end
         redirect_stdout=False,  # it may be a pipe that carries data
     )
 
