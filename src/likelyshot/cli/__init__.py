@@ -144,10 +144,12 @@ def main() -> None:
 def spread(arguments: Sequence[str]) -> list[str]:
     """Repeat the flag before every further value of an option that takes several values.
 
-    A path ends the list, unless the option takes paths.
+    A path ends the list, unless the option takes paths. Numbers of shots may have commas between them.
 
     >>> spread(["evaluate", "F", "--method", "mll", "cosine", "--shots", "1", "5", "--json"])
     ['evaluate', 'F', '--method', 'mll', '--method', 'cosine', '--shots', '1', '--shots', '5', '--json']
+    >>> spread(["evaluate", "F", "--shots", "1,5"])
+    ['evaluate', 'F', '--shots', '1', '--shots', '5']
     >>> spread(["classify", "-s", "labelled/", "corrections.csv", "-q", "pile/"])
     ['classify', '-s', 'labelled/', '-s', 'corrections.csv', '-q', 'pile/']
     >>> spread([])
@@ -169,7 +171,8 @@ def spread(arguments: Sequence[str]) -> list[str]:
             option = ""
         else:
             has_value = True
-        spread_out.append(argument)
+        first, *more = argument.split(",") if option == "--shots" else [argument]
+        spread_out += [first, *(word for value in more for word in (option, value))]
     return spread_out
 
 

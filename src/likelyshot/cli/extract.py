@@ -60,8 +60,9 @@ def extract(
 
     For example:
 
+        likelyshot extract images/ -o features.safetensors
         likelyshot extract birds.zip --splits cub --split test -o cub_test.safetensors
-        likelyshot extract images --checkpoint runs/mini_imagenet_resnet12_mll/best.safetensors -o features.safetensors
+        likelyshot extract images/ --checkpoint runs/mini/best.safetensors -o features.safetensors
     """
     with running(as_json) as (screen, start), on_cluster(ray):
         from likelyshot.encoders.extract import extract as run

@@ -63,6 +63,7 @@ OneMethodOption = Annotated[
     typer.Option(
         "--method",
         "-m",
+        metavar="NAME",
         help="A method, see likelyshot list. Default: chosen by the size of the pile; the summary says which and why.",
         show_default=False,
     ),

@@ -75,7 +75,7 @@ QueryOption = Annotated[
 AlphaOption = Annotated[float, typer.Option(help="With dirichlet: the lower, the less balanced.")]
 TotalOption = Annotated[int, typer.Option(help="With dirichlet: number of queries per task.")]
 PerClassOption = Annotated[int, typer.Option(help="With balanced: number of queries per class.")]
-TasksOption = Annotated[int, typer.Option("--tasks", "-n", help="Number of tasks.")]
+TasksOption = Annotated[int, typer.Option("--tasks", "-n", min=1, help="Number of tasks.")]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed: the same seed gives the same tasks.")]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps, ...")]
 ParamOption = Annotated[
@@ -91,8 +91,9 @@ LabelsOption = Annotated[
 ValOption = Annotated[
     list[Path] | None,
     typer.Option(
+        metavar="PATH",
         help="Validation features: combined is calibrated and temperatures are fitted on them. Once for each features "
-        "file. Default: the split val, unless it is tested."
+        "file. Default: the split val, unless it is tested.",
     ),
 ]
 BaseOption = Annotated[

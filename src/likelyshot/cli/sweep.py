@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 def sweep(
     features: NetworksArgument = None,
-    method: Annotated[list[str], typer.Option("--method", "-m", help="The method.")] = ["mll"],  # noqa: B006
+    method: Annotated[list[str], typer.Option("--method", "-m", metavar="NAME", help="The method.")] = ["mll"],  # noqa: B006
     grid: Annotated[
         list[str] | None,
         typer.Option(

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -217,7 +218,9 @@ class FeaturesFile:
             part = self._opened.parts[name]()
             raw_labels: Any = part.labels if labels is None else labels
             if raw_labels is None:
-                raise InputError(f"expected {part.expected}, but found no labels: add them, or give labels=")
+                raise InputError(
+                    f"expected {part.expected}, but found no labels: add them, or name a file (--labels FILE)"
+                )
             source = {**part.source, **({"split": name} if name else {}), "file": unicode(self.path.name)}
             paths = read_paths(part.paths)
             return Features.from_arrays(
@@ -314,7 +317,10 @@ def open_features(path: Path, *, mapped: bool = False) -> Opened:
         mapped: Whether vectors of .npy and .safetensors stay in the file, which must not change then.
     """
     if not path.is_file():
-        raise InputError(f"expected a features file in {path.absolute().parent}, but {no_file(path)}: check the path")
+        remedy = "check the path"
+        if path.is_dir():
+            remedy = f"if it has images, {shlex.join(['likelyshot', 'extract', str(path)])} -o F.safetensors makes one"
+        raise InputError(f"expected a features file in {path.absolute().parent}, but {no_file(path)}: {remedy}")
     with path.open("rb") as file:
         head = file.read(9)
     if not head:

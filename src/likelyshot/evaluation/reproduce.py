@@ -195,8 +195,8 @@ def _check_cells(folder: Path, cells: Mapping[Cell, Job], n_tasks: int, seed: in
         if config.get("tasks_digest") != job.tasks.digest:
             got = f"{config.get('tasks')} tasks of seed {config.get('seed')}"
             raise InputError(
-                f"expected a new folder for {n_tasks:,} tasks of seed {seed}, but {folder} has results of {got}: choose "
-                "another folder with -o, or replace the results with --fresh"
+                f"expected a new folder for {n_tasks:,} tasks of seed {seed}, but {folder} has results of {got}: "
+                "choose another folder with -o, or replace the results with --fresh"
             )
 
 
