@@ -221,6 +221,14 @@ def test_fit_then_predict_without_the_labelled_images(run, place):
     assert (place / "before.csv").read_bytes() == (place / "after.csv").read_bytes()
 
 
+def test_the_summary_of_predict_offers_no_option_that_it_lacks(run, place):
+    assert run("fit", "-s", "labelled")[0] == 0
+    _, out, _ = run("predict", "model.safetensors", "pile", "-o", "p.csv")
+    assert "Method: likelihood_mixture" in out
+    assert "--method" not in out
+    assert "--method NAME takes another one" in run("classify", "-s", "labelled", "-q", "pile")[1]
+
+
 def test_predict_one_image_on_standard_output(run, place):
     run("fit", "--support", "labelled")
     code, out, err = run("predict", "model.safetensors", "pile/red 1.png")

@@ -665,6 +665,17 @@ def test_wrong_usage_is_repeated_in_short(run, arguments, words):
     assert "\x1b[2J" not in err
 
 
+@pytest.mark.parametrize(
+    "command", ["classify -s few -q", "predict model.safetensors", "label", "explore", "extract -o f.safetensors"]
+)
+def test_a_pattern_without_quotes_is_told_what_to_do(run, command):
+    code, _, err = run(*command.split(), *(f"pile/{number}.jpg" for number in range(100)))
+    flat = " ".join(err.replace("│", " ").split())
+    assert code == 2
+    assert "To give several files, name their folder" in flat
+    assert ("put quotes around the pattern" in flat) == (not command.startswith("ex"))
+
+
 def test_an_error_is_the_only_line(run, tmp_path):
     code, out, err = run("explore", tmp_path / "none.npz", "-o", tmp_path / "page.html")
     assert (code, out) == (2, "")

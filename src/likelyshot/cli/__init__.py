@@ -45,8 +45,14 @@ likelihood, mll and logistic classify every item on its own. See likelyshot list
 
 #: What typer raises for wrong usage; some versions of it have their own copy of click.
 UsageError: Any = typer.BadParameter.__base__
-#: Characters of a word that an error repeats.
-LONGEST = 80
+#: How several files are given to commands that take one path; a shell makes many of a pattern without quotes.
+QUOTED = " To give several files, name their folder, or put quotes around the pattern: 'pile/*.jpg'."
+SEVERAL_FILES = {
+    **dict.fromkeys(("classify", "predict", "label"), QUOTED),
+    **dict.fromkeys(("explore", "extract"), " To give several files, name their folder."),
+}
+#: Characters of a word, and of an error about usage, that are shown.
+LONGEST, MOST = 80, 240
 
 
 def with_plain_values(parameters: list[Any]) -> list[Any]:
@@ -60,14 +66,15 @@ def with_plain_values(parameters: list[Any]) -> list[Any]:
 
 
 @contextlib.contextmanager
-def short_errors() -> Iterator[None]:
-    """Shorten what an error about usage repeats of the arguments."""
+def short_errors(several: str = "") -> Iterator[None]:
+    """Shorten what an error about usage repeats of the arguments, and say how several files are given."""
     try:
         yield
     except UsageError as error:
         words = [word if len(word) <= LONGEST else f"{word[: LONGEST - 3]}..." for word in error.message.split(" ")]
         text = printable(" ".join(words))
-        error.message = text if len(text) <= 5 * LONGEST else f"{text[: 5 * LONGEST]}..."
+        extra = several if "unexpected extra argument" in text else ""
+        error.message = f"{text if len(text) <= MOST else f'{text[: MOST - 3]}...'}{extra}"
         raise
 
 
@@ -76,7 +83,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments."""
-        with short_errors():
+        with short_errors(SEVERAL_FILES.get(self.name or "", "")):
             return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
