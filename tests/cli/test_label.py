@@ -69,6 +69,7 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_code_2(run, place):
         (("pile", "-o", "mine.csv"), "exists already, and the labelling page did not write it"),
         (("pile", "--classes", "a,,b"), "expected the name of a class"),
         (("pile", "--method", "no"), "unknown method"),
+        (("pile", "--method", "feat"), "expected a method without a trained head"),
         (("pile", "--export", "xml"), "expected one of folders"),
         (("pile", "--port", "99999"), "from 0 to 65535"),
         (("pile", "-o", "loop.csv"), "cannot write loop.csv (Too many levels of symbolic links)"),

@@ -26,6 +26,7 @@ from likelyshot.labelling.labels import Labels, check_class, journal_path, none_
 from likelyshot.labelling.things import Things, folder_of, lay_out
 from likelyshot.methods.binding import Params
 from likelyshot.own_data.class_names import likely_mistakes
+from likelyshot.own_data.model import usable_method
 from likelyshot.own_data.piles import Pile, read_labelled, read_pile
 from likelyshot.own_data.pipeline import DEFAULT_ENCODERS
 from likelyshot.own_data.rows import CachePlace, Rows, Stage, gather, repeated, summary
@@ -161,6 +162,8 @@ def label(
     if server is not None and port:
         server.listen(port).close()  # a port in use shows before anything is embedded
     names = [check_class(name) for name in classes]
+    if method is not None:
+        usable_method(method)  # before anything is embedded
     columns = {"label_column": label_column, "path_column": path_column, "text_column": text_column}
     source = Path(pile)
     read = read_pile(source, **columns)
