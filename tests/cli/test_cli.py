@@ -332,6 +332,15 @@ def test_explore_shows_a_folder_of_images_on_a_map(run, tmp_path):
         assert text.count('<section id="section-') == sections
 
 
+def test_explore_takes_as_many_ways_as_there_are_unless_told(run, features, tmp_path):
+    few = features.labels < 3
+    save_file({"features": features.vectors[few], "labels": features.labels[few]}, tmp_path / "few.safetensors")
+    arguments = ("explore", tmp_path / "few.safetensors", "--tasks", 5, "-o", tmp_path / "page.html")
+    assert run(*arguments)[0] == 0
+    code, _, err = run(*arguments, "--ways", 4)
+    assert (code, "expected at least 4 classes" in err) == (2, True)
+
+
 def test_explore_refuses_before_it_writes(run, file, features, tmp_path):
     code, _, err = run("explore", file, *QUICK, "-o", tmp_path)
     assert code == 2
@@ -397,6 +406,7 @@ def bad_inputs(folder):
         ),
         "lengths": ([write("lengths", good, labels[:-1]), *small], "one label per row"),
         "no labels": ([_no_labels(folder, good), *small], "no labels: add them, or name a file (--labels FILE)"),
+        "image": ([_image(folder), *small], "likelyshot extract FOLDER -o F.safetensors makes one of images"),
         "missing": ([folder / "nothing.npz", *small], "check the path"),
         "folder": ([folder, *small], f"it is a folder: if it has images, likelyshot extract {folder} -o F"),
         "truncated": ([folder / "truncated.safetensors", *small], "truncated.safetensors"),
@@ -443,8 +453,13 @@ def _no_labels(folder, vectors):
     return alone / "x.npy"
 
 
+def _image(folder):
+    (folder / "photo.jpg").write_bytes(b"\xff\xd8\xff")
+    return folder / "photo.jpg"
+
+
 @pytest.mark.parametrize("case", [
-    "nan", "infinite", "negative", "zero", "one class", "few samples", "lengths", "no labels", "missing", "folder",
+    "nan", "infinite", "negative", "zero", "one class", "few samples", "lengths", "no labels", "image", "missing", "folder",
     "truncated", "foreign", "empty", "unwritable", "unwritable below", "method", "no method", "parameter",
     "parameter of another", "no equals", "value", "bad value", "tasks", "alpha", "alpha nan", "total", "per class",
     "too many queries", "too large a total", "ways", "one way", "shots", "many shots", "large seed", "many queries",

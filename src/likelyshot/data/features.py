@@ -37,6 +37,7 @@ from likelyshot.data.arrays import (
     unicode,
 )
 from likelyshot.data.files import Streamed, locate, write_tensors
+from likelyshot.data.images import SUFFIXES
 from likelyshot.data.items import PackedNames
 from likelyshot.data.tables import (
     FILE_COLUMN,
@@ -329,6 +330,7 @@ def open_features(path: Path, *, mapped: bool = False) -> Opened:
     kind = path.suffix.lower()
     if kind not in READERS or (looks and kind not in looks):
         hint = f"its content looks like {' or '.join(looks)}, so rename it" if looks else "convert it"
+        hint = "likelyshot extract FOLDER -o F.safetensors makes one of images" if kind in SUFFIXES else hint
         raise InputError(f"expected one of {' '.join(READERS)}, but got {kind or 'no extension'!r}: {hint}")
     return READERS[kind](path, mapped=True) if mapped and kind in MAPPED else READERS[kind](path)
 
