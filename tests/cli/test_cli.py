@@ -430,7 +430,7 @@ def bad_inputs(folder):
         "total of balanced queries": ([fine, *small, "--query", "balanced"], "add --query dirichlet"),
         "per class of other queries": ([fine, *small, "--per-class", 3], "add --query balanced"),
         "too large a total": ([fine, *small, "--total", 900], "images"),
-        "ways": ([fine, *small, "--ways", 9], "add some, or ask for fewer (--ways)"),
+        "ways": ([fine, *small, "--ways", 9], "add some, or ask for fewer ways"),
         "one way": ([fine, *small, "--ways", 1], "ways"),
         "shots": ([fine, *small, "--shots", 0], "shots"),
         "many shots": ([fine, *small, "--shots", 2**70], "shots"),
@@ -459,8 +459,8 @@ def _image(folder):
 
 
 @pytest.mark.parametrize("case", [
-    "nan", "infinite", "negative", "zero", "one class", "few samples", "lengths", "no labels", "image", "missing", "folder",
-    "truncated", "foreign", "empty", "unwritable", "unwritable below", "method", "no method", "parameter",
+    "nan", "infinite", "negative", "zero", "one class", "few samples", "lengths", "no labels", "image", "missing",
+    "folder", "truncated", "foreign", "empty", "unwritable", "unwritable below", "method", "no method", "parameter",
     "parameter of another", "no equals", "value", "bad value", "tasks", "alpha", "alpha nan", "total", "per class",
     "too many queries", "too large a total", "ways", "one way", "shots", "many shots", "large seed", "many queries",
     "seed", "device", "meta device", "split", "not a number", "plan", "option",

@@ -23,7 +23,7 @@ MOST_TASKS = 10_000_000  # nearly 5 GB, with 80 images in each
 REDRAWS = 1_000  # times the query counts of a task are drawn before we give up
 _POOL_ENTRIES = 8_000_000  # largest table shuffled at once: 32 MB
 FORMAT = "likelyshot.tasks/1"
-_REMEDY = "ask for fewer shots or queries (--shots, --total, --per-class), or leave that class out"
+_REMEDY = "ask for fewer shots or queries, or leave that class out"
 _ARRAYS = {"support": torch.int32, "query": torch.int32, "query_labels": torch.int16, "classes": torch.int32}
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -348,7 +348,7 @@ def _check_sizes(sizes: Ints, names: list[str], ways: int, shots: int, plan: Pla
     if len(sizes) < ways:
         got = f"{len(sizes)} classes" if len(sizes) > 1 else f"one class only, {names[0]}"
         raise InputError(
-            f"expected at least {ways} classes for {ways}-way tasks, but got {got}: add some, or ask for fewer (--ways)"
+            f"expected at least {ways} classes for {ways}-way tasks, but got {got}: add some, or ask for fewer ways"
         )
     least = max(shots, reserved + plan.per_class if isinstance(plan, Balanced) else 0)
     short, needed = np.flatnonzero(sizes < least), f"{least} are needed ({shots}-shot, {plan.describe()})"

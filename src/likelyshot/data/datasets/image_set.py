@@ -89,7 +89,7 @@ def _image_set(
         parts = ", ".join(part for part in arranged if part)
         known = f"one of {parts}" if parts else "no split, since the images have none"
         remedy = "choose another" if parts else "leave it out"
-        raise InputError(f"expected {known}, but got {split!r}: {remedy}, or list the classes of each split (--splits)")
+        raise InputError(f"expected {known}, but got {split!r}: {remedy}, or list the classes of each split")
     chosen = {split: arranged[split]} if split is not None else arranged
     members: dict[str, list[str]] = {}
     for classes in chosen.values():
