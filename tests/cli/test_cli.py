@@ -586,6 +586,18 @@ def test_a_ctrl_c_that_was_lost_is_found_at_the_next_step(interruptible):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_what_an_interrupted_import_breaks_is_no_bug(interruptible):
+    def work():
+        with running(False):
+            with contextlib.suppress(KeyboardInterrupt):  # as numpy does while it is imported
+                signal.raise_signal(signal.SIGINT)
+            raise AttributeError("module 'numpy' has no attribute 'nonzero'")
+
+    with pytest.raises(SystemExit) as stopped:
+        work()
+    assert stopped.value.code == 130
+
+
 def test_the_split_under_test_is_no_base_for_itself(run, file):
     arguments = ("evaluate", file, "-m", "simpleshot", "--tasks", 3, "--ways", 3, "--total", 9, "--shots", 1)
     assert run(*arguments)[0] == 0

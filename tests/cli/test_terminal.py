@@ -144,6 +144,22 @@ def test_train_on_a_terminal(place, monkeypatch):
     assert [line.split(":")[0] for line in lines] == ["finetune", "Wrote checkpoints, log and features to out", "Next"]
 
 
+def test_train_that_is_stopped_on_a_terminal(place, monkeypatch):
+    pytest.importorskip("lightning_fabric")
+
+    def stopped(recipe, *, say, **others):
+        say("reading the data")
+        time.sleep(0.3)  # for a drawing
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("likelyshot.training.run.train", stopped)
+    changes = ["data.features=f.safetensors"]
+    written, lines = shown(monkeypatch, ["train", "cub_head_mll", "--set", *changes], code=130)
+    assert "reading the data" in written
+    assert len(lines) == 1
+    assert lines[0].startswith("likelyshot: stopped, the last checkpoint can be used; continue with: likelyshot train")
+
+
 def test_the_bar_is_there_while_there_is_work(place, monkeypatch):
     written, lines = shown(monkeypatch, OWN)
     assert "embedding the pile" in written

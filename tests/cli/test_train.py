@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -207,6 +208,21 @@ def test_ctrl_c_is_not_put_off_before_the_first_step_nor_twice(run, recipe, monk
         code, _, err = run("train", recipe)
         assert code == 130
         assert "the last checkpoint can be used" in err
+
+
+def test_a_ctrl_c_that_was_lost_ends_the_run_after_a_step(run, recipe, monkeypatch, interruptible):
+    from likelyshot.training import loop
+    from likelyshot.training import run as runs
+
+    def lost(recipe, *, stop, **others):
+        with contextlib.suppress(KeyboardInterrupt):  # as some modules do while they are imported
+            signal.raise_signal(signal.SIGINT)
+        assert stop()
+        raise loop.Stopped
+
+    monkeypatch.setattr(runs, "train", lost)
+    code, _, err = run("train", recipe)
+    assert (code, "the run is saved; continue with" in err) == (130, True)
 
 
 def test_extract_refuses_what_it_cannot_write_or_read(run, recipe, tmp_path):

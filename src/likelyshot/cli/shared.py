@@ -305,7 +305,8 @@ def _show_only(bar: Progress, visible: TaskID) -> None:
 def _interruptible() -> Iterator[Callable[[], None]]:
     """Give a function that raises KeyboardInterrupt if Ctrl-C was pressed and had no effect.
 
-    Python drops an exception that is raised while it finalises an object, and Ctrl-C can fall into that moment.
+    Python drops an exception that is raised while it finalises an object, some modules drop one while they are
+    imported, and Ctrl-C can fall into that moment.
     """
     pressed = threading.Event()
 
@@ -324,6 +325,9 @@ def _interruptible() -> Iterator[Callable[[], None]]:
     signal.signal(signal.SIGINT, stop)
     try:
         yield check
+    except Exception:  # such as a module whose import was interrupted, and which lacks half of its names
+        check()
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -67,9 +67,10 @@ def train(
     machines = Machines(
         accelerator, int(devices) if re.fullmatch("[0-9]{1,18}", devices) else devices, num_nodes, strategy
     )
-    with stopping() as stop, progress_bar() as (say, show):
+    with stopping() as stop:
         try:
-            summary = run(loaded, machines=machines, resume=resume, say=say, show=show, stop=stop)
+            with progress_bar() as (say, show):
+                summary = run(loaded, machines=machines, resume=resume, say=say, show=show, stop=stop)
         except (Stopped, KeyboardInterrupt) as stopped:
             arguments = [word for word in sys.argv[1:] if word != "--resume"]
             again = shlex.join(["likelyshot", *arguments, "--resume"])
@@ -117,9 +118,10 @@ def stopping() -> Iterator[Any]:
     polled, pressed = [False], [False]
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if pressed[0] or not polled[0]:
+        at_once = pressed[0] or not polled[0]
+        pressed[0] = True  # even if some module drops the exception while it is imported
+        if at_once:
             raise KeyboardInterrupt
-        pressed[0] = True
 
     def stop_requested() -> bool:
         polled[0] = True
