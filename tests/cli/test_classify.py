@@ -330,6 +330,28 @@ def test_nothing_is_written_if_a_place_is_a_pipe(run, files, arguments):
     assert sorted(files.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("classify -s few.csv -q pile.csv -o few.csv", "few.csv"),
+        ("classify -s few.csv -q predictions.csv", "predictions.csv"),  # the default of -o
+        ("classify -s few.csv -q pile.csv -o link.csv", "pile.csv"),
+        ("predict model.safetensors pile.csv -o pile.csv", "pile.csv"),
+        ("fit -s model.safetensors", "model.safetensors"),
+        ("extract f.safetensors -o f.safetensors", "f.safetensors"),
+    ],
+)
+def test_no_input_is_replaced_by_the_output(run, tmp_path, monkeypatch, command, place):
+    monkeypatch.chdir(tmp_path)
+    for name in ("few.csv", "pile.csv", "predictions.csv", "model.safetensors", "f.safetensors"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "link.csv").symlink_to("pile.csv")
+    code, out, err = run(*command.split())
+    assert (code, out) == (2, "")
+    assert f"expected another place for the output than {place}, which is read: choose another -o" in err
+    assert all(path.read_text() == "mine" for path in tmp_path.iterdir())
+
+
 def test_columns_can_be_named(run, files):
     few = np.load("few.npz")
     lines = [",".join(map(str, [*row, label])) for row, label in zip(few["features"], few["labels"], strict=True)]

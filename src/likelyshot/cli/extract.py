@@ -16,6 +16,7 @@ from likelyshot.cli.shared import (
     JsonOption,
     PartOption,
     RayOption,
+    check_kept,
     on_cluster,
     part_of,
     print_json,
@@ -68,6 +69,7 @@ def extract(
         from likelyshot.encoders.extract import extract as run
         from likelyshot.encoders.extract import extract_part
 
+        check_kept(output, data, checkpoint)
         started = [time.perf_counter()]
 
         def begin(total: int) -> Callable[[int], None]:

@@ -148,6 +148,20 @@ def check_page(output: Path, *, make_folder: bool = True) -> None:
         raise InputError(f"expected the name of a page that ends in .html, but got {output}: rename it")
 
 
+def check_kept(output: Path | None, *inputs: Path | None) -> None:
+    """Refuse an output that is one of the inputs, which it would replace."""
+    for path in inputs:
+        if output is not None and path is not None and _are_same(output, path):
+            raise InputError(f"expected another place for the output than {path}, which is read: choose another -o")
+
+
+def _are_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):  # one of them is not there, or its name has a null
+        return False
+
+
 def queries_of(plan: Plan, total: int, alpha: float, per_class: int) -> Dirichlet | Balanced:
     """Say how queries are drawn, and refuse an option that would have no effect."""
     from likelyshot.data.tasks import Balanced, Dirichlet
