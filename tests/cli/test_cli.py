@@ -295,15 +295,17 @@ def test_sweep_writes_json_and_a_plot(run, file, tmp_path):
     )
     assert code == 0
     assert "f.safetensors (val)" in out
+    assert out.endswith(f"Wrote sweep.json and sweep.svg to {tmp_path}\n")
     stored = json.loads((tmp_path / "sweep.json").read_text())
     assert stored["grid"] == {"lambda_max": [10, 20, 30]}
     assert (tmp_path / "sweep.svg").read_text().startswith("<?xml")
-    code, out, _ = run(
+    code, out, err = run(
         "sweep", file, "-m", "mll_transductive", "--grid", "iterations=0,2", "eta=0.3:0.7:0.4", "--shots", 1, *QUICK,
         "--per-class", 5, "-o", tmp_path, "--json",
     )  # fmt: skip
     assert code == 0
     assert len(json.loads(out)) == 4
+    assert err.endswith(f"Wrote sweep.json and sweep.svg to {tmp_path}, in place of an earlier sweep\n")
 
 
 def test_explore_writes_a_page_and_figures(run, file, tmp_path, monkeypatch):

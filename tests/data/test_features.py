@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from likelyshot.data.features import READERS, Base, Features, reading, splits
+from likelyshot.data.files import write_container
 from likelyshot.errors import InputError
 from likelyshot.functional.covariance import within_class_covariance
 
@@ -554,6 +555,14 @@ class TestTables:
     def test_rows_at_fault_are_named(self, text, match, tmp_path):
         (tmp_path / "a.csv").write_text(text)
         refused(match, Features.load, tmp_path / "a.csv")
+
+    @pytest.mark.parametrize(
+        ("kind", "remedy"), [("model", "likelyshot predict"), ("checkpoint", "likelyshot extract IMAGES --checkpoint")]
+    )
+    def test_other_files_of_ours_are_told_their_use(self, tmp_path, kind, remedy):
+        write_container(tmp_path / "a.safetensors", {"x": torch.zeros(1)}, {}, form=f"likelyshot.{kind}/2")
+        match = f"expected features, but got a {kind} of likelyshot: use it with {remedy}$"
+        refused(match, Features.load, tmp_path / "a.safetensors")
 
     def test_text_that_is_not_utf8(self, tmp_path, capsys):
         for line, data in (
