@@ -221,6 +221,14 @@ def test_fit_then_predict_without_the_labelled_images(run, place):
     assert (place / "before.csv").read_bytes() == (place / "after.csv").read_bytes()
 
 
+def test_the_summary_of_predict_offers_no_option_that_it_lacks(run, place):
+    assert run("fit", "-s", "labelled")[0] == 0
+    _, out, _ = run("predict", "model.safetensors", "pile", "-o", "p.csv")
+    assert "Method: likelihood_mixture" in out
+    assert "--method" not in out
+    assert "--method NAME takes another one" in run("classify", "-s", "labelled", "-q", "pile")[1]
+
+
 def test_predict_one_image_on_standard_output(run, place):
     run("fit", "--support", "labelled")
     code, out, err = run("predict", "model.safetensors", "pile/red 1.png")
@@ -320,6 +328,28 @@ def test_nothing_is_written_if_a_place_is_a_pipe(run, files, arguments):
     code, _, err = run(*arguments)
     assert (code, "is a device or a pipe: give the name of a file" in err) == (2, True)
     assert sorted(files.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("classify -s few.csv -q pile.csv -o few.csv", "few.csv"),
+        ("classify -s few.csv -q predictions.csv", "predictions.csv"),  # the default of -o
+        ("classify -s few.csv -q pile.csv -o link.csv", "pile.csv"),
+        ("predict model.safetensors pile.csv -o pile.csv", "pile.csv"),
+        ("fit -s model.safetensors", "model.safetensors"),
+        ("extract f.safetensors -o f.safetensors", "f.safetensors"),
+    ],
+)
+def test_no_input_is_replaced_by_the_output(run, tmp_path, monkeypatch, command, place):
+    monkeypatch.chdir(tmp_path)
+    for name in ("few.csv", "pile.csv", "predictions.csv", "model.safetensors", "f.safetensors"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "link.csv").symlink_to("pile.csv")
+    code, out, err = run(*command.split())
+    assert (code, out) == (2, "")
+    assert f"expected another place for the output than {place}, which is read: choose another -o" in err
+    assert all(path.read_text() == "mine" for path in tmp_path.iterdir())
 
 
 def test_columns_can_be_named(run, files):

@@ -295,15 +295,17 @@ def test_sweep_writes_json_and_a_plot(run, file, tmp_path):
     )
     assert code == 0
     assert "f.safetensors (val)" in out
+    assert out.endswith(f"Wrote sweep.json and sweep.svg to {tmp_path}\n")
     stored = json.loads((tmp_path / "sweep.json").read_text())
     assert stored["grid"] == {"lambda_max": [10, 20, 30]}
     assert (tmp_path / "sweep.svg").read_text().startswith("<?xml")
-    code, out, _ = run(
+    code, out, err = run(
         "sweep", file, "-m", "mll_transductive", "--grid", "iterations=0,2", "eta=0.3:0.7:0.4", "--shots", 1, *QUICK,
         "--per-class", 5, "-o", tmp_path, "--json",
     )  # fmt: skip
     assert code == 0
     assert len(json.loads(out)) == 4
+    assert err.endswith(f"Wrote sweep.json and sweep.svg to {tmp_path}, in place of an earlier sweep\n")
 
 
 def test_explore_writes_a_page_and_figures(run, file, tmp_path, monkeypatch):
@@ -330,6 +332,15 @@ def test_explore_shows_a_folder_of_images_on_a_map(run, tmp_path):
         assert name in text
         assert text.count("data:image/jpeg") == 6 if page == "classes" else 3
         assert text.count('<section id="section-') == sections
+
+
+def test_explore_takes_as_many_ways_as_there_are_unless_told(run, features, tmp_path):
+    few = features.labels < 3
+    save_file({"features": features.vectors[few], "labels": features.labels[few]}, tmp_path / "few.safetensors")
+    arguments = ("explore", tmp_path / "few.safetensors", "--tasks", 5, "-o", tmp_path / "page.html")
+    assert run(*arguments)[0] == 0
+    code, _, err = run(*arguments, "--ways", 4)
+    assert (code, "expected at least 4 classes" in err) == (2, True)
 
 
 def test_explore_refuses_before_it_writes(run, file, features, tmp_path):
@@ -396,9 +407,10 @@ def bad_inputs(folder):
             "class '5' has 2 images",
         ),
         "lengths": ([write("lengths", good, labels[:-1]), *small], "one label per row"),
-        "no labels": ([_no_labels(folder, good), *small], "labels"),
+        "no labels": ([_no_labels(folder, good), *small], "no labels: add them, or name a file (--labels FILE)"),
+        "image": ([_image(folder), *small], "likelyshot extract FOLDER -o F.safetensors makes one of images"),
         "missing": ([folder / "nothing.npz", *small], "check the path"),
-        "folder": ([folder, *small], "folder"),
+        "folder": ([folder, *small], f"it is a folder: if it has images, likelyshot extract {folder} -o F"),
         "truncated": ([folder / "truncated.safetensors", *small], "truncated.safetensors"),
         "foreign": ([folder / "foreign.safetensors", *small], "foreign.safetensors"),
         "empty": ([folder / "empty.npz", *small], "empty"),
@@ -411,7 +423,7 @@ def bad_inputs(folder):
         "no equals": ([fine, *small, "-p", "lambda_max"], "NAME=VALUE"),
         "value": ([fine, *small, "-m", "mll", "-p", "lambda_max=big"], "must be a number"),
         "bad value": ([fine, *small, "-m", "mll", "-p", "lambda_max=-3"], "must be a number from"),
-        "tasks": ([fine, *small, "--tasks", 0], "n_tasks"),
+        "tasks": ([fine, *small, "--tasks", 0], "--tasks"),
         "alpha": ([fine, *small, "--alpha", -1], "alpha"),
         "alpha nan": ([fine, *small, "--alpha", "nan"], "alpha"),
         "total": ([fine, *small, "--total", 0], "total"),
@@ -420,7 +432,7 @@ def bad_inputs(folder):
         "total of balanced queries": ([fine, *small, "--query", "balanced"], "add --query dirichlet"),
         "per class of other queries": ([fine, *small, "--per-class", 3], "add --query balanced"),
         "too large a total": ([fine, *small, "--total", 900], "images"),
-        "ways": ([fine, *small, "--ways", 9], "at least 9 classes"),
+        "ways": ([fine, *small, "--ways", 9], "add some, or ask for fewer ways"),
         "one way": ([fine, *small, "--ways", 1], "ways"),
         "shots": ([fine, *small, "--shots", 0], "shots"),
         "many shots": ([fine, *small, "--shots", 2**70], "shots"),
@@ -443,9 +455,14 @@ def _no_labels(folder, vectors):
     return alone / "x.npy"
 
 
+def _image(folder):
+    (folder / "photo.jpg").write_bytes(b"\xff\xd8\xff")
+    return folder / "photo.jpg"
+
+
 @pytest.mark.parametrize("case", [
-    "nan", "infinite", "negative", "zero", "one class", "few samples", "lengths", "no labels", "missing", "folder",
-    "truncated", "foreign", "empty", "unwritable", "unwritable below", "method", "no method", "parameter",
+    "nan", "infinite", "negative", "zero", "one class", "few samples", "lengths", "no labels", "image", "missing",
+    "folder", "truncated", "foreign", "empty", "unwritable", "unwritable below", "method", "no method", "parameter",
     "parameter of another", "no equals", "value", "bad value", "tasks", "alpha", "alpha nan", "total", "per class",
     "too many queries", "too large a total", "ways", "one way", "shots", "many shots", "large seed", "many queries",
     "seed", "device", "meta device", "split", "not a number", "plan", "option",
@@ -571,6 +588,18 @@ def test_a_ctrl_c_that_was_lost_is_found_at_the_next_step(interruptible):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_what_an_interrupted_import_breaks_is_no_bug(interruptible):
+    def work():
+        with running(False):
+            with contextlib.suppress(KeyboardInterrupt):  # as numpy does while it is imported
+                signal.raise_signal(signal.SIGINT)
+            raise AttributeError("module 'numpy' has no attribute 'nonzero'")
+
+    with pytest.raises(SystemExit) as stopped:
+        work()
+    assert stopped.value.code == 130
+
+
 def test_the_split_under_test_is_no_base_for_itself(run, file):
     arguments = ("evaluate", file, "-m", "simpleshot", "--tasks", 3, "--ways", 3, "--total", 9, "--shots", 1)
     assert run(*arguments)[0] == 0
@@ -645,6 +674,43 @@ def test_a_name_that_is_too_long_is_refused_in_a_short_sentence(run, tmp_path, m
     assert len(err.strip().splitlines()) == 1
     assert len(err) < 500
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([LONG * 9], "No such command"),
+        ([f"--{LONG * 9}"], "No such option"),
+        (["sweep", f"--{LONG * 9}"], "No such option"),
+        (["evaluate", "--query", LONG * 9], "is not one of 'dirichlet', 'balanced'"),
+        (["reproduce", *["ab"] * 999, "c\x1b[2J"], "unexpected extra argument"),
+    ],
+)
+def test_wrong_usage_is_repeated_in_short(run, arguments, words):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert words in " ".join(err.replace("│", " ").split())
+    assert len(err.splitlines()) < 15
+    assert "\x1b[2J" not in err
+
+
+@pytest.mark.parametrize(
+    "command", ["classify -s few -q", "predict model.safetensors", "label", "explore", "extract -o f.safetensors"]
+)
+def test_a_pattern_without_quotes_is_told_what_to_do(run, command):
+    code, _, err = run(*command.split(), *(f"pile/{number}.jpg" for number in range(100)))
+    flat = " ".join(err.replace("│", " ").split())
+    assert code == 2
+    assert "To give several files, name their folder" in flat
+    assert ("put quotes around the pattern" in flat) == (not command.startswith("ex"))
+
+
+def test_an_error_is_the_only_line(run, tmp_path):
+    code, out, err = run("explore", tmp_path / "none.npz", "-o", tmp_path / "page.html")
+    assert (code, out) == (2, "")
+    assert err.startswith("likelyshot: ")
+    assert err.endswith("\n")
+    assert len(err.splitlines()) == 1
 
 
 def test_the_rest_of_an_output_is_not_written_if_a_place_is_wrong(run, tmp_path, file):

@@ -56,7 +56,10 @@ def test_export_opens_no_page(run, place):
 
 def test_what_cannot_be_done_is_a_sentence_and_exit_code_2(run, place):
     (place / "mine.csv").write_text("path,label\na,b\n")
-    (place / "empty").mkdir()
+    (place / "loop.csv").symlink_to("loop.csv")
+    for name in ("empty", "far.csv.journal", "other.none.csv"):
+        (place / name).mkdir()
+    before = sorted(place.rglob("*"))
     for arguments, words in (
         (("nothing",), "nothing is at 'nothing'"),
         (("empty",), "expected something to classify"),
@@ -66,15 +69,31 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_code_2(run, place):
         (("pile", "-o", "mine.csv"), "exists already, and the labelling page did not write it"),
         (("pile", "--classes", "a,,b"), "expected the name of a class"),
         (("pile", "--method", "no"), "unknown method"),
+        (("pile", "--method", "feat"), "expected a method without a trained head"),
         (("pile", "--export", "xml"), "expected one of folders"),
         (("pile", "--port", "99999"), "from 0 to 65535"),
+        (("pile", "-o", "loop.csv"), "cannot write loop.csv (Too many levels of symbolic links)"),
+        (("pile", "-o", "far.csv"), "far.csv.journal is a folder"),
+        (("pile", "-o", "other.csv"), "other.none.csv is a folder"),
+        (("pile", "--export", "folders"), "expected labels in labels.csv, but there are none yet"),
         (("pile", "--label-studio", "none.json"), "but none.json does not exist"),
     ):
         code, _, err = run("label", *arguments)
         assert code == 2, arguments
         assert words in err, arguments
         assert "Traceback" not in err
+    assert sorted(path for path in place.rglob("*") if "cache" not in path.parts) == before
     assert (place / "mine.csv").read_text() == "path,label\na,b\n"
+
+
+def test_a_class_that_is_misspelt_is_pointed_out(run, place):
+    paint_pile(place / "few")
+    rows = [("blue", 0), ("blue", 1), ("red", 0), ("erd", 1)]
+    lines = [f"few/{'red' if name == 'erd' else name} {number}.png,{name}" for name, number in rows]
+    (place / "few.csv").write_text("\n".join(["path,label", *lines]))
+    code, out, _ = run("label", "pile", "--support", "few.csv", "--export", "folders")
+    assert code == 0
+    assert "Class 'erd' has 1 labelled example and looks like 'red', which has 1: if this is a mistake, " in out
 
 
 def test_a_port_in_use_is_exit_code_2(run, place):

@@ -140,7 +140,9 @@ def test_extract(run, images, tmp_path):
     assert "0 blocks of images; 2 were finished before" in " ".join(said.split())
     assert run("merge", "two.safetensors.parts")[0] == 0
     assert (tmp_path / "one.safetensors").read_bytes() == (tmp_path / "two.safetensors").read_bytes()
-    assert "unchanged, nothing computed" in run(*command, "-o", "two.safetensors")[1]
+    out = run(*command, "-o", "two.safetensors")[1]
+    assert "of these images already (nothing computed" in out
+    assert "Wrote" not in out
     assert not (tmp_path / "two.safetensors.parts").exists()
 
 

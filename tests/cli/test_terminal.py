@@ -119,7 +119,8 @@ def test_the_screen_shows_every_sentence_whole_and_no_rest_of_a_bar(place, monke
     if arguments[0] == "report":
         piped(monkeypatch, ["evaluate", "f.safetensors", *FEW, "-o", "results"])
     expected = piped(monkeypatch, arguments)
-    (place / "e.safetensors").unlink(missing_ok=True)  # else it need not be computed again
+    for written in ("e.safetensors", "results/sweep/sweep.json"):
+        (place / written).unlink(missing_ok=True)  # else another sentence is printed
     _, lines = shown(monkeypatch, arguments)
     assert not [line for line in lines if BAR.search(line)]
     on_screen, in_pipe = (" ".join(TIMES.sub("0", line) for line in each).split() for each in (lines, expected))
@@ -142,6 +143,22 @@ def test_train_on_a_terminal(place, monkeypatch):
     written, lines = shown(monkeypatch, ["train", "cub_head_mll", "--set", *changes, "--accelerator", "cpu"])
     assert "finetune" in written
     assert [line.split(":")[0] for line in lines] == ["finetune", "Wrote checkpoints, log and features to out", "Next"]
+
+
+def test_train_that_is_stopped_on_a_terminal(place, monkeypatch):
+    pytest.importorskip("lightning_fabric")
+
+    def stopped(recipe, *, say, **others):
+        say("reading the data")
+        time.sleep(0.3)  # for a drawing
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("likelyshot.training.run.train", stopped)
+    changes = ["data.features=f.safetensors"]
+    written, lines = shown(monkeypatch, ["train", "cub_head_mll", "--set", *changes], code=130)
+    assert "reading the data" in written
+    assert len(lines) == 1
+    assert lines[0].startswith("likelyshot: stopped, the last checkpoint can be used; continue with: likelyshot train")
 
 
 def test_the_bar_is_there_while_there_is_work(place, monkeypatch):

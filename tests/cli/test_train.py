@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -126,6 +127,21 @@ def test_parts_of_the_package_by_name(run):
     assert (recipe["encoder"]["name"], recipe["run"]["output"]) == ("resnet12", "runs/mini_imagenet_resnet12_mll")
 
 
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+def test_what_is_missing_is_named_with_its_setting(run, tmp_path, monkeypatch, dry):
+    monkeypatch.chdir(tmp_path)
+    missing = "expected the {0} of the recipe at 'data/{1}', but nothing is there: say where they are with --set {2}\n"
+    for parts, words, status in (
+        (["resnet12"], "got neither: give one of them, as in --set data.path=IMAGES\n", 2),
+        (["cub_head_mll"], missing.format("features", "cub_efficientnet_lite0.safetensors", "data.features=FILE"), 2),
+        (["mini_imagenet", "conv4", "mll"], missing.format("images", "mini_imagenet", "data.path=FOLDER"), 0),
+    ):
+        code, _, err = run("train", *parts, *dry)
+        assert code == (status if dry else 2)
+        assert err.endswith(words), parts
+        assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -194,6 +210,21 @@ def test_ctrl_c_is_not_put_off_before_the_first_step_nor_twice(run, recipe, monk
         assert "the last checkpoint can be used" in err
 
 
+def test_a_ctrl_c_that_was_lost_ends_the_run_after_a_step(run, recipe, monkeypatch, interruptible):
+    from likelyshot.training import loop
+    from likelyshot.training import run as runs
+
+    def lost(recipe, *, stop, **others):
+        with contextlib.suppress(KeyboardInterrupt):  # as some modules do while they are imported
+            signal.raise_signal(signal.SIGINT)
+        assert stop()
+        raise loop.Stopped
+
+    monkeypatch.setattr(runs, "train", lost)
+    code, _, err = run("train", recipe)
+    assert (code, "the run is saved; continue with" in err) == (130, True)
+
+
 def test_extract_refuses_what_it_cannot_write_or_read(run, recipe, tmp_path):
     code, _, err = run("extract", tmp_path / "f.safetensors", "-o", tmp_path / "x.npz")
     assert code == 2
@@ -226,5 +257,5 @@ def test_a_run_that_cannot_begin_leaves_nothing(run, tmp_path):
     recipe = tmp_path / "r.toml"
     recipe.write_text('[data]\npath = "nowhere"\n[encoder]\nname = "conv4"\n[pretrain]\nepochs = 1\n')
     code, _, err = run("train", recipe, "--set", f"run.output={tmp_path / 'out'}")
-    assert (code, "nowhere is not there" in err) == (2, True)
+    assert (code, "'nowhere', but nothing is there: say where they are with --set data.path=" in err) == (2, True)
     assert not (tmp_path / "out").exists()

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from likelyshot.data.features import READERS, Base, Features, reading, splits
+from likelyshot.data.files import write_container
 from likelyshot.errors import InputError
 from likelyshot.functional.covariance import within_class_covariance
 
@@ -555,15 +556,27 @@ class TestTables:
         (tmp_path / "a.csv").write_text(text)
         refused(match, Features.load, tmp_path / "a.csv")
 
-    def test_text_that_is_not_utf8(self, tmp_path):
-        for data in (
-            b"label,a\nx\xd8,1\n",
-            b"label,a\nx,1\nx\xd8\n",
-            b"l\xd8,a\nx,1\n",
-            "label,a\nx,1".encode("utf-16"),
+    @pytest.mark.parametrize(
+        ("kind", "remedy"), [("model", "likelyshot predict"), ("checkpoint", "likelyshot extract IMAGES --checkpoint")]
+    )
+    def test_other_files_of_ours_are_told_their_use(self, tmp_path, kind, remedy):
+        write_container(tmp_path / "a.safetensors", {"x": torch.zeros(1)}, {}, form=f"likelyshot.{kind}/2")
+        match = f"expected features, but got a {kind} of likelyshot: use it with {remedy}$"
+        refused(match, Features.load, tmp_path / "a.safetensors")
+
+    def test_text_that_is_not_utf8(self, tmp_path, capsys):
+        for line, data in (
+            (2, b"label,a\nx\xd8,1\n"),
+            (3, b"label,a\nx,1\nx\xd8\n"),
+            (1, b"l\xd8,a\nx,1\n"),
+            (1, "label,a\nx,1".encode("utf-16")),
+            (4_002, b"label,a\n" + 4_000 * b"x,1\n" + b"x\xd8,1,2\n"),  # uneven too
+            (4_002, b"label,a\n" + 4_000 * b"x,1\n" + b"x\xd8"),
         ):
             (tmp_path / "a.csv").write_bytes(data)
-            refused(r"^a.csv: expected text in UTF-8, but byte \d+ is not", Features.load, tmp_path / "a.csv")
+            match = rf"^a.csv: expected text in UTF-8, but line {line:,} is not: save the file as UTF-8$"
+            refused(match, Features.load, tmp_path / "a.csv")
+        assert capsys.readouterr() == ("", "")
 
     @pytest.mark.parametrize(
         ("columns", "match"),

@@ -384,7 +384,7 @@ def test_plans_describe_themselves():
         ({"seed": None}, "expected seed to be a whole number"),
         ({"seed": 0.5}, "expected seed to be a whole number"),
         ({"query": 15}, r"expected a query plan, but got 15: give Balanced\(15\) or Dirichlet\(75\)"),
-        ({"ways": 51}, "expected at least 51 classes for 51-way tasks, but got 50 classes: add some"),
+        ({"ways": 51}, "expected at least 51 classes for 51-way tasks, but got 50 classes: add some, or ask for fewer"),
         ({"shots": 61}, r"class 0 has 60 images, but 61 are needed \(61-shot, Dirichlet\(2\), 75 queries\)"),
         (
             {"query": Dirichlet(500)},

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from likelyshot import Balanced, Calibration, Dirichlet
 from likelyshot.data.results import Result
+from likelyshot.errors import InputError
 from likelyshot.evaluation import published
 from likelyshot.evaluation import reproduce as module
 from likelyshot.evaluation import run as loop
@@ -61,10 +62,17 @@ def test_a_second_run_takes_the_finished_cells(small, tmp_path, monkeypatch):
     assert len(rows) == CELLS
 
 
-def test_other_settings_or_fresh_compute_anew(small, tmp_path):
-    module.reproduce(tmp_path, n_tasks=10)
-    assert module.reproduce(tmp_path, n_tasks=10, seed=1).reused == 0
-    assert module.reproduce(tmp_path, n_tasks=10, seed=1, fresh=True).reused == 0
+def test_cells_of_other_tasks_are_kept_unless_fresh(small, tmp_path):
+    first = module.reproduce(tmp_path, n_tasks=10)
+    for settings, wanted in (({"seed": 1}, "10 tasks of seed 1"), ({"n_tasks": 11}, "11 tasks of seed 0")):
+        message = f"a new folder for {wanted}, but .* has results of 10 tasks of seed 0: choose another folder with -o"
+        with pytest.raises(InputError, match=message):
+            module.reproduce(tmp_path, **{"n_tasks": 10, **settings})
+    assert module.reproduce(tmp_path, n_tasks=10).reused == CELLS
+    assert module.reproduce(tmp_path, n_tasks=10, fresh=True).reused == 0
+    again = module.reproduce(tmp_path, n_tasks=10, seed=1, fresh=True)
+    assert again.reused == 0
+    assert again.sweep.config["tasks"] != first.sweep.config["tasks"]
     assert module.reproduce(tmp_path, n_tasks=10, seed=1).reused == CELLS
 
 

@@ -415,7 +415,7 @@ def test_labels_are_not_begun_if_other_inputs_are_wrong(place):
     for given, message in (
         ({"support": place / "few.csv"}, "expected vectors of one encoder"),
         ({"label_studio": place / "studio.json"}, "the content is a table, not a list"),
-        ({"output": place / "pipe.csv"}, "expected a file for the journal"),
+        ({"output": place / "pipe.csv"}, "pipe.csv.journal is a device or a pipe"),
     ):
         with pytest.raises(InputError, match=message):
             label(place / "pile", **{**settings, **given})

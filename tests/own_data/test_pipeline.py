@@ -119,6 +119,22 @@ def test_everything_is_said_and_the_expectation_before_the_pile(folders):
     assert words[-1].startswith("Found 1 item of the pile also among the labelled examples, such as ")
 
 
+def test_a_class_that_is_misspelt_is_said_before_anything_is_embedded(folders, tmp_path):
+    shutil.copytree(folders / "labelled", tmp_path / "labelled")
+    (tmp_path / "labelled" / "rde").mkdir()
+    (tmp_path / "labelled" / "red" / "3.png").rename(tmp_path / "labelled" / "rde" / "3.png")
+    events = []
+    fitted = fit(
+        tmp_path / "labelled",
+        encoder=ENCODER,
+        cache=None,
+        stage=lambda what, total: events.append(what),
+        say=events.append,
+    )
+    assert fitted.words[0] == events[0]
+    assert events[0].startswith("Class 'rde' has 1 labelled example and looks like 'red', which has 3: ")
+
+
 def test_a_small_pile_is_inductive_and_that_is_said(folders):
     result = classify(folders / "labelled", folders / "labelled" / "red", encoder=ENCODER, cache=None)
     assert result.method == "likelihood"

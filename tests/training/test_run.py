@@ -304,11 +304,12 @@ def test_weights_of_another_architecture_are_refused(head_table, changed, tmp_pa
     [
         (
             {"data.features": "nowhere.safetensors"},
-            "nowhere.safetensors: expected a features file .*, but nothing is there",
+            r"expected the features of the recipe at 'nowhere.safetensors', but nothing is there",
         ),
         ({"pretrain.batch_size": 61}, "expected at least pretrain.batch_size = 61 training images, got 60"),
         ({"finetune.metric": "mlll"}, "unknown method 'mlll': did you mean 'mll'"),
-        ({"finetune.ways": 7}, "expected at least 7 classes"),
+        ({"finetune.ways": 7}, "expected at least 7 classes .* fewer ways: see finetune.ways, finetune.shots"),
+        ({"validate.ways": 7}, "expected at least 7 classes .* fewer ways: see validate.ways, validate.shots"),
         ({"finetune.episodes": 1}, "expected finetune.episodes of at least episodes_per_step"),
         ({"encoder.name": "relu_heads"}, "unknown encoder 'relu_heads': did you mean 'relu_head'"),
         ({"validate.params": {"lambda": 3}}, "mll has no parameter 'lambda'"),
@@ -364,5 +365,5 @@ def test_a_checkpoint_with_other_facts_is_refused(head_table, changed, tmp_path,
 
 
 def test_a_missing_image_folder_is_told(images_table, changed):
-    with pytest.raises(InputError, match=r"/nowhere is not there"):
+    with pytest.raises(InputError, match="at '/nowhere', but nothing is there"):
         train(changed(images_table, **{"data.path": "/nowhere"}), machines=CPU)

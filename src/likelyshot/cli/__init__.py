@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +28,7 @@ from likelyshot.cli.merge import merge
 from likelyshot.cli.predict import predict
 from likelyshot.cli.report import report
 from likelyshot.cli.reproduce import reproduce
-from likelyshot.cli.shared import SUFFIXES, brief
+from likelyshot.cli.shared import SUFFIXES, brief, printable
 from likelyshot.cli.sweep import sweep
 from likelyshot.cli.train import train
 from likelyshot.errors import InputError
@@ -42,6 +43,17 @@ likelihood_mixture and mll_transductive, learn from the whole pile; they help mo
 likelihood, mll and logistic classify every item on its own. See likelyshot list.
 """
 
+#: What typer raises for wrong usage; some versions of it have their own copy of click.
+UsageError: Any = typer.BadParameter.__base__
+#: How several files are given to commands that take one path; a shell makes many of a pattern without quotes.
+QUOTED = " To give several files, name their folder, or put quotes around the pattern: 'pile/*.jpg'."
+SEVERAL_FILES = {
+    **dict.fromkeys(("classify", "predict", "label"), QUOTED),
+    **dict.fromkeys(("explore", "extract"), " To give several files, name their folder."),
+}
+#: Characters of a word, and of an error about usage, that are shown.
+LONGEST, MOST = 80, 240
+
 
 def with_plain_values(parameters: list[Any]) -> list[Any]:
     """Show no type for flags in the help, and plain words for lists."""
@@ -53,8 +65,26 @@ def with_plain_values(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
+@contextlib.contextmanager
+def short_errors(several: str = "") -> Iterator[None]:
+    """Shorten what an error about usage repeats of the arguments, and say how several files are given."""
+    try:
+        yield
+    except UsageError as error:
+        words = [word if len(word) <= LONGEST else f"{word[: LONGEST - 3]}..." for word in error.message.split(" ")]
+        text = printable(" ".join(words))
+        extra = several if "unexpected extra argument" in text else ""
+        error.message = f"{text if len(text) <= MOST else f'{text[: MOST - 3]}...'}{extra}"
+        raise
+
+
 class Command(TyperCommand):
-    """A command with help in plain words."""
+    """A command with help in plain words, and short errors."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        with short_errors(SEVERAL_FILES.get(self.name or "", "")):
+            return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Give the parameters."""
@@ -62,7 +92,17 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """All commands, with help in plain words."""
+    """All commands, with help in plain words, and short errors."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments before the command."""
+        with short_errors():
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command."""
+        with short_errors():
+            return super().resolve_command(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Give the parameters."""
@@ -111,10 +151,12 @@ def main() -> None:
 def spread(arguments: Sequence[str]) -> list[str]:
     """Repeat the flag before every further value of an option that takes several values.
 
-    A path ends the list, unless the option takes paths.
+    A path ends the list, unless the option takes paths. Numbers of shots may have commas between them.
 
     >>> spread(["evaluate", "F", "--method", "mll", "cosine", "--shots", "1", "5", "--json"])
     ['evaluate', 'F', '--method', 'mll', '--method', 'cosine', '--shots', '1', '--shots', '5', '--json']
+    >>> spread(["evaluate", "F", "--shots", "1,5"])
+    ['evaluate', 'F', '--shots', '1', '--shots', '5']
     >>> spread(["classify", "-s", "labelled/", "corrections.csv", "-q", "pile/"])
     ['classify', '-s', 'labelled/', '-s', 'corrections.csv', '-q', 'pile/']
     >>> spread([])
@@ -136,7 +178,8 @@ def spread(arguments: Sequence[str]) -> list[str]:
             option = ""
         else:
             has_value = True
-        spread_out.append(argument)
+        first, *more = argument.split(",") if option == "--shots" else [argument]
+        spread_out += [first, *(word for value in more for word in (option, value))]
     return spread_out
 
 

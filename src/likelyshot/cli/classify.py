@@ -28,7 +28,16 @@ from likelyshot.cli.own_data import (
     SupportsOption,
     TextColumnOption,
 )
-from likelyshot.cli.shared import JsonOption, PartOption, RayOption, on_cluster, part_of, print_json, running
+from likelyshot.cli.shared import (
+    JsonOption,
+    PartOption,
+    RayOption,
+    check_kept,
+    on_cluster,
+    part_of,
+    print_json,
+    running,
+)
 from likelyshot.errors import InputError
 
 
@@ -117,6 +126,7 @@ def classify(
         output = output or Path("predictions.csv")
         this_part = part_of(part)
         own_data.check_outputs(query, output, gallery, copy_to, link_to, this_part)
+        check_kept(output, query, *support, val, base)
         columns = {"label_column": label_column, "path_column": path_column, "text_column": text_column}
         stage, cache_place = own_data.stages(start), "user" if cache else None
         settings: dict[str, Any] = {

@@ -30,6 +30,9 @@ from likelyshot.cli.shared import (
 if TYPE_CHECKING:
     from likelyshot.data.features import Features
 
+#: Classes of a task, unless there are fewer.
+WAYS = 5
+
 
 def explore(
     features: Annotated[
@@ -45,7 +48,7 @@ def explore(
     ] = None,
     split: SplitOption = None,
     labels: LabelsOption = None,
-    ways: WaysOption = 5,
+    ways: WaysOption = WAYS,
     shots: Annotated[int, typer.Option(help="Labelled examples per class in each task.")] = 1,
     tasks: TasksOption = 500,
     seed: SeedOption = 0,
@@ -87,11 +90,12 @@ def explore(
         if file.is_dir() or file.suffix.lower() == ".zip":
             chosen = _embedded(file, encoder, split, start)
             folders.insert(0, file.resolve().parent)
-            ways = min(ways, len(set(chosen.labels.tolist())))
             rectify = bool((chosen.vectors < 0).any())
         else:
             chosen = read_features(file, split=split, labels=labels)
             folders.insert(0, file.resolve().parent)
+        if ways == WAYS:  # or as many as there are
+            ways = min(ways, len(set(chosen.labels.tolist())))
         if len(sizes := chosen.counts[chosen.counts > 0]) < 2 or int(sizes.min()) <= shots:
             data = explore_map(chosen, seed=seed)
         else:

@@ -16,6 +16,7 @@ from likelyshot.cli.shared import (
     JsonOption,
     PartOption,
     RayOption,
+    check_kept,
     on_cluster,
     part_of,
     print_json,
@@ -60,13 +61,15 @@ def extract(
 
     For example:
 
+        likelyshot extract images/ -o features.safetensors
         likelyshot extract birds.zip --splits cub --split test -o cub_test.safetensors
-        likelyshot extract images --checkpoint runs/mini_imagenet_resnet12_mll/best.safetensors -o features.safetensors
+        likelyshot extract images/ --checkpoint runs/mini/best.safetensors -o features.safetensors
     """
     with running(as_json) as (screen, start), on_cluster(ray):
         from likelyshot.encoders.extract import extract as run
         from likelyshot.encoders.extract import extract_part
 
+        check_kept(output, data, checkpoint)
         started = [time.perf_counter()]
 
         def begin(total: int) -> Callable[[int], None]:
@@ -89,14 +92,19 @@ def extract(
             before = f"; {earlier} were finished before" if earlier else ""
             command = shlex.join(["likelyshot", "merge", f"{output}.parts", "-o", str(output)])
             count = "1 block" if done == 1 else f"{done} blocks"
-            message = f"Finished {this_part}: {count} of images{before}. When all parts are finished: {command}"
-            screen.print(message, soft_wrap=True)
+            finished = f"Finished {this_part}: {count} of images{before}. When all parts are finished: {command}"
+            screen.print(finished, soft_wrap=True)
             return
         result = run(data, output, **settings)
         seconds = time.perf_counter() - started[0]
-    speed = f"{result.count / seconds:,.0f} images/s" if result.computed else "unchanged, nothing computed"
     left_out = f", {result.source['left_out']} left out" if "left_out" in result.source else ""
-    screen.print(f"Wrote {result.count:,} x {result.dim} features to {output} ({speed}{left_out})", soft_wrap=True)
+    what, speed = f"{result.count:,} x {result.dim} features", f"{result.count / seconds:,.0f} images/s"
+    if result.computed:
+        message = f"Wrote {what} to {output} ({speed}{left_out})"
+    else:
+        message = f"{output} has the {what} of these images already (nothing computed{left_out})"
+    screen.print(message, soft_wrap=True)
+    screen.print(f"Next: {shlex.join(['likelyshot', 'explore', str(output)])} shows them on a page", soft_wrap=True)
     if as_json:
         summary = {"images": result.count, "dim": result.dim, "digest": result.features.digest}
         print_json({**summary, "computed": result.computed, "source": dict(result.source)})

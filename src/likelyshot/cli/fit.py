@@ -24,7 +24,7 @@ from likelyshot.cli.own_data import (
     SupportOption,
     TextColumnOption,
 )
-from likelyshot.cli.shared import JsonOption, print_json, running
+from likelyshot.cli.shared import JsonOption, check_kept, print_json, running
 
 
 def fit(
@@ -67,6 +67,7 @@ def fit(
         if output.suffix.lower() != ".safetensors":
             raise InputError(f"expected a file for the model, got {output}: use a name ending in .safetensors")
         output_file(output)
+        check_kept(output, *support, val, base)
         fitted = run(
             support,
             label_column=label_column,

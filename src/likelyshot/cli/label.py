@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from likelyshot.cli.own_data import (
     TextColumnOption,
 )
 from likelyshot.cli.shared import running
+from likelyshot.errors import InputError
 
 
 def label(
@@ -78,8 +80,14 @@ def label(
     """
     with running(False) as (screen, start):
         from likelyshot.cli import own_data
+        from likelyshot.labelling.exports import check_kind
         from likelyshot.labelling.session import label as run
+        from likelyshot.labelling.session import table_of_labels
 
+        for kind in export or []:
+            check_kind(kind)
+        if export and support is None and label_studio is None and os.path.exists(pile):  # noqa: PTH110
+            check_labels(table_of_labels(pile, output))
         labelling = run(
             pile,
             classes=[] if classes is None else classes.split(","),
@@ -109,3 +117,12 @@ def label(
             return
     labelling.wait()
     own_data.show(screen, f"Stopped. {len(labelling.labels):,} labels are in {labelling.output}.")
+
+
+def check_labels(table: Path) -> None:
+    """Refuse to export labels before there are any, which would embed the whole pile first."""
+    from likelyshot.labelling.labels import journal_path
+
+    if not journal_path(table).exists():
+        got = f"expected labels in {table}, but there are none yet"
+        raise InputError(f"{got}: label some items first, or name their table with -o")

@@ -63,6 +63,7 @@ OneMethodOption = Annotated[
     typer.Option(
         "--method",
         "-m",
+        metavar="NAME",
         help="A method, see likelyshot list. Default: chosen by the size of the pile; the summary says which and why.",
         show_default=False,
     ),
@@ -288,7 +289,8 @@ def _method_and_why(result: Classification) -> str:
     if result.model.method is not None:
         return f"{name} ({titles()[name]}), as asked; {how}"
     size = "1 item" if count == 1 else f"{count:,} items"
-    return f"{name} ({titles()[name]}), chosen for a pile of {size}; {how}. --method NAME takes another one"
+    other = ". --method NAME takes another one" if result.labelled is not None else ""  # likelyshot predict cannot
+    return f"{name} ({titles()[name]}), chosen for a pile of {size}; {how}{other}"
 
 
 def _expected(expectation: Expectation) -> str:

@@ -28,6 +28,7 @@ from likelyshot.cli.shared import (
     JsonOption,
     PartOption,
     RayOption,
+    check_kept,
     on_cluster,
     part_of,
     print_json,
@@ -105,6 +106,7 @@ def predict(
 
         this_part = part_of(part)
         own_data.check_outputs(Path(query), output, gallery, copy_to, link_to, this_part)
+        check_kept(output, Path(query), model)
         loaded = _load(model, reject)  # first: it says if model and pile are swapped
         pile = read_pile(query, label_column=label_column, path_column=path_column, text_column=text_column)
         settings: dict[str, Any] = {

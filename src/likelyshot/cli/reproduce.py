@@ -43,7 +43,7 @@ def reproduce(
         ),
     ] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Compute everything again, even cells that are finished.")
+        bool, typer.Option("--fresh", help="Compute everything again, even cells that are finished or of other tasks.")
     ] = False,
     part: PartOption = None,
     ray: RayOption = None,

@@ -75,7 +75,7 @@ QueryOption = Annotated[
 AlphaOption = Annotated[float, typer.Option(help="With dirichlet: the lower, the less balanced.")]
 TotalOption = Annotated[int, typer.Option(help="With dirichlet: number of queries per task.")]
 PerClassOption = Annotated[int, typer.Option(help="With balanced: number of queries per class.")]
-TasksOption = Annotated[int, typer.Option("--tasks", "-n", help="Number of tasks.")]
+TasksOption = Annotated[int, typer.Option("--tasks", "-n", min=1, help="Number of tasks.")]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed: the same seed gives the same tasks.")]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps, ...")]
 ParamOption = Annotated[
@@ -91,8 +91,9 @@ LabelsOption = Annotated[
 ValOption = Annotated[
     list[Path] | None,
     typer.Option(
+        metavar="PATH",
         help="Validation features: combined is calibrated and temperatures are fitted on them. Once for each features "
-        "file. Default: the split val, unless it is tested."
+        "file. Default: the split val, unless it is tested.",
     ),
 ]
 BaseOption = Annotated[
@@ -145,6 +146,20 @@ def check_page(output: Path, *, make_folder: bool = True) -> None:
     output_file(output, make_folder=make_folder)
     if output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"expected the name of a page that ends in .html, but got {output}: rename it")
+
+
+def check_kept(output: Path | None, *inputs: Path | None) -> None:
+    """Refuse an output that is one of the inputs, which it would replace."""
+    for path in inputs:
+        if output is not None and path is not None and _are_same(output, path):
+            raise InputError(f"expected another place for the output than {path}, which is read: choose another -o")
+
+
+def _are_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):  # one of them is not there, or its name has a null
+        return False
 
 
 def queries_of(plan: Plan, total: int, alpha: float, per_class: int) -> Dirichlet | Balanced:
@@ -234,14 +249,16 @@ def running(as_json: bool = False) -> Iterator[tuple[Console, Start]]:
         as_json: Whether standard output carries data, so that words go to standard error.
     """
     screen = console(as_json)
+    bar_screen = screen if on_terminal() else Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=screen if on_terminal() else Console(stderr=True),
+        console=bar_screen,
         transient=True,
+        disable=not bar_screen.is_terminal,  # else it would write an empty line at the end
         redirect_stdout=False,  # it may be a pipe that carries data
     )
 
@@ -302,7 +319,8 @@ def _show_only(bar: Progress, visible: TaskID) -> None:
 def _interruptible() -> Iterator[Callable[[], None]]:
     """Give a function that raises KeyboardInterrupt if Ctrl-C was pressed and had no effect.
 
-    Python drops an exception that is raised while it finalises an object, and Ctrl-C can fall into that moment.
+    Python drops an exception that is raised while it finalises an object, some modules drop one while they are
+    imported, and Ctrl-C can fall into that moment.
     """
     pressed = threading.Event()
 
@@ -321,6 +339,9 @@ def _interruptible() -> Iterator[Callable[[], None]]:
     signal.signal(signal.SIGINT, stop)
     try:
         yield check
+    except Exception:  # such as a module whose import was interrupted, and which lacks half of its names
+        check()
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 def sweep(
     features: NetworksArgument = None,
-    method: Annotated[list[str], typer.Option("--method", "-m", help="The method.")] = ["mll"],  # noqa: B006
+    method: Annotated[list[str], typer.Option("--method", "-m", metavar="NAME", help="The method.")] = ["mll"],  # noqa: B006
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -139,12 +139,13 @@ def sweep(
         else:
             swept = run(name, values, networks, samples, params=params, progress=progress)
         folder = output_folder(output)
+        earlier = ", in place of an earlier sweep" if (folder / "sweep.json").exists() else ""
         swept.save(folder / "sweep.json", sys.argv[1:])
         draw_sweep(swept, folder / "sweep.svg")
     screen.print(sweep_table(f"{name} on {networks.title(name)}: {plan.describe()}", swept))
     best = ", ".join(f"{key} = {value}" for key, value in swept.best().items())
     screen.print(f"Best, averaged over the shots: {best}", soft_wrap=True)
-    screen.print(f"Wrote sweep.json and sweep.svg to {folder}", soft_wrap=True)
+    screen.print(f"Wrote sweep.json and sweep.svg to {folder}{earlier}", soft_wrap=True)
     if as_json:
         print_json(list(swept.rows))
 

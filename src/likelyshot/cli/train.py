@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from likelyshot.cli.shared import JsonOption, console, print_json
+from likelyshot.errors import InputError
 
 if TYPE_CHECKING:
     from likelyshot.training.loop import State
@@ -66,9 +67,10 @@ def train(
     machines = Machines(
         accelerator, int(devices) if re.fullmatch("[0-9]{1,18}", devices) else devices, num_nodes, strategy
     )
-    with stopping() as stop, progress_bar() as (say, show):
+    with stopping() as stop:
         try:
-            summary = run(loaded, machines=machines, resume=resume, say=say, show=show, stop=stop)
+            with progress_bar() as (say, show):
+                summary = run(loaded, machines=machines, resume=resume, say=say, show=show, stop=stop)
         except (Stopped, KeyboardInterrupt) as stopped:
             arguments = [word for word in sys.argv[1:] if word != "--resume"]
             again = shlex.join(["likelyshot", *arguments, "--resume"])
@@ -91,7 +93,11 @@ def show_recipe(recipe: Recipe) -> None:
     """Print the whole recipe and the size of its encoder."""
     from likelyshot.data.features import Features
     from likelyshot.encoders import networks
+    from likelyshot.training.pool import missing_data
 
+    missing = missing_data(recipe.data)
+    if missing and recipe.data.features:  # the length of the vectors decides the size of the encoder
+        raise InputError(missing)
     networks.check_input(recipe.encoder.name, None if recipe.data.features else recipe.data.size)
     params = dict(recipe.encoder.params)
     if recipe.data.features:
@@ -99,6 +105,8 @@ def show_recipe(recipe: Recipe) -> None:
     encoder = networks.build(recipe.encoder.name, params)
     count = sum(param.numel() for param in encoder.parameters())
     print_json({"recipe": recipe.to_dict(), "encoder": {"parameters": count, "dim": encoder.dim}})
+    if missing:
+        typer.echo(f"likelyshot: {missing}", err=True)
 
 
 @contextlib.contextmanager
@@ -110,9 +118,10 @@ def stopping() -> Iterator[Any]:
     polled, pressed = [False], [False]
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if pressed[0] or not polled[0]:
+        at_once = pressed[0] or not polled[0]
+        pressed[0] = True  # even if some module drops the exception while it is imported
+        if at_once:
             raise KeyboardInterrupt
-        pressed[0] = True
 
     def stop_requested() -> bool:
         polled[0] = True

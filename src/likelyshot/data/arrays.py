@@ -237,6 +237,13 @@ def named_arrays(
     return Opened(parts, {(split, role): partial(read, splits[split][role]) for split, role in kinds})
 
 
+#: Other files of ours that end in .safetensors, and what they are for.
+CONTAINERS = {
+    "model": "use it with likelyshot predict",
+    "checkpoint": "use it with likelyshot extract IMAGES --checkpoint",
+}
+
+
 def open_safetensors(path: Path, *, mapped: bool = False) -> Opened:
     """Open a safetensors file; with `mapped`, its tensors stay in the file, which must not change then."""
 
@@ -247,6 +254,9 @@ def open_safetensors(path: Path, *, mapped: bool = False) -> Opened:
 
     with safe_open(path, framework="pt") as file:
         names, notes = sorted(file.keys()), dict(file.metadata() or {})
+    for kind, remedy in CONTAINERS.items():
+        if any(note.startswith(f"likelyshot.{kind}/") for note in notes):
+            raise InputError(f"expected features, but got a {kind} of likelyshot: {remedy}")
     if notes.pop("head", None) is not None:  # of a trained method; likelyshot.heads reads it
         names = [name for name in names if not name.startswith("head.")]
     return named_arrays(names, read, json.loads(notes.pop("classes", "null")), notes)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from likelyshot.data.arrays import (
     unicode,
 )
 from likelyshot.data.files import Streamed, locate, write_tensors
+from likelyshot.data.images import SUFFIXES
 from likelyshot.data.items import PackedNames
 from likelyshot.data.tables import (
     FILE_COLUMN,
@@ -217,7 +219,9 @@ class FeaturesFile:
             part = self._opened.parts[name]()
             raw_labels: Any = part.labels if labels is None else labels
             if raw_labels is None:
-                raise InputError(f"expected {part.expected}, but found no labels: add them, or give labels=")
+                raise InputError(
+                    f"expected {part.expected}, but found no labels: add them, or name a file (--labels FILE)"
+                )
             source = {**part.source, **({"split": name} if name else {}), "file": unicode(self.path.name)}
             paths = read_paths(part.paths)
             return Features.from_arrays(
@@ -314,7 +318,10 @@ def open_features(path: Path, *, mapped: bool = False) -> Opened:
         mapped: Whether vectors of .npy and .safetensors stay in the file, which must not change then.
     """
     if not path.is_file():
-        raise InputError(f"expected a features file in {path.absolute().parent}, but {no_file(path)}: check the path")
+        remedy = "check the path"
+        if path.is_dir():
+            remedy = f"if it has images, {shlex.join(['likelyshot', 'extract', str(path)])} -o F.safetensors makes one"
+        raise InputError(f"expected a features file in {path.absolute().parent}, but {no_file(path)}: {remedy}")
     with path.open("rb") as file:
         head = file.read(9)
     if not head:
@@ -323,6 +330,7 @@ def open_features(path: Path, *, mapped: bool = False) -> Opened:
     kind = path.suffix.lower()
     if kind not in READERS or (looks and kind not in looks):
         hint = f"its content looks like {' or '.join(looks)}, so rename it" if looks else "convert it"
+        hint = "likelyshot extract FOLDER -o F.safetensors makes one of images" if kind in SUFFIXES else hint
         raise InputError(f"expected one of {' '.join(READERS)}, but got {kind or 'no extension'!r}: {hint}")
     return READERS[kind](path, mapped=True) if mapped and kind in MAPPED else READERS[kind](path)
 

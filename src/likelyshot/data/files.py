@@ -99,6 +99,8 @@ def _check_file(path: Path) -> None:
             raise InputError(f"expected a file to write, but {path} is a folder: give the name of a file")
         if _exists(path) and path.exists() and not path.is_file():
             raise InputError(f"expected a file to write, but {path} is a device or a pipe: give the name of a file")
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()  # raises where links lead in a circle
 
 
 @contextlib.contextmanager

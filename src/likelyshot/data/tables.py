@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import math
@@ -24,6 +25,8 @@ LABEL_COLUMNS = ("label", "labels", "class", "target", "y")
 #: Columns that are no part of a vector, even if they hold numbers; the last as pandas writes its index.
 OTHER_COLUMNS = ("path", "file", "filename", "image", "name", "id", "split")
 INDEX_COLUMNS = ("", "index", "unnamed: 0", "__index_level_0__")
+#: Bytes that are checked at once.
+PIECE = 1 << 24
 #: Columns of a table that has no vectors of its own, but names rows, from 1, of features files.
 FILE_COLUMN, ROW_COLUMN = "features_file", "features_row"
 
@@ -173,6 +176,8 @@ def read_table(path: Path) -> Table:
     Rows that cannot be read are left out and are among the problems of the table.
     """
     kind = path.suffix.lower()
+    if kind != ".parquet":
+        _check_utf8(path)
     rows, problems = {".jsonl": _read_jsonl, ".parquet": _read_parquet}.get(kind, _read_csv)(path)
     numbers = [row for row in range(1, len(rows) + len(problems) + 1) if row not in problems][: len(rows)]
     columns = [Column(name, rows.column(i), numbers) for i, name in enumerate(rows.column_names)]
@@ -220,6 +225,28 @@ def as_written(cell: str) -> str:
     ('=1+1', "'tis")
     """
     return cell[1:] if re.match(r"'[=+\-@\t\r\n]", cell) else cell
+
+
+def _check_utf8(path: Path) -> None:
+    """Refuse text that is not UTF-8, by its line: pyarrow would print a traceback, and name no line."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        try:
+            while piece := file.read(PIECE):
+                decoder.decode(piece)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            file.seek(0)
+            line = next(number for number, line in enumerate(file, 1) if not _is_utf8(line))
+            raise InputError(f"expected text in UTF-8, but line {line:,} is not: save the file as UTF-8") from None
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _read_csv(path: Path) -> tuple[Any, Mapping[int, Problem]]:

@@ -347,7 +347,9 @@ def _largest_remainder(proportions: NDArray[np.float64], total: int) -> Ints:
 def _check_sizes(sizes: Ints, names: list[str], ways: int, shots: int, plan: Plan, reserved: int) -> None:
     if len(sizes) < ways:
         got = f"{len(sizes)} classes" if len(sizes) > 1 else f"one class only, {names[0]}"
-        raise InputError(f"expected at least {ways} classes for {ways}-way tasks, but got {got}: add some")
+        raise InputError(
+            f"expected at least {ways} classes for {ways}-way tasks, but got {got}: add some, or ask for fewer ways"
+        )
     least = max(shots, reserved + plan.per_class if isinstance(plan, Balanced) else 0)
     short, needed = np.flatnonzero(sizes < least), f"{least} are needed ({shots}-shot, {plan.describe()})"
     smallest = sizes.argsort(kind="stable")[:ways]

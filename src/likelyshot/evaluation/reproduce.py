@@ -103,13 +103,13 @@ def reproduce(
 
     Args:
         folder: Every finished cell becomes a file in it. A later call with the same settings and code takes it from
-            there.
+            there. A folder with cells of other tasks is refused.
         command: What is recorded as the command that made the results.
         n_tasks: Tasks of every cell.
         seed: Seed of the tasks.
         device: Where everything is computed.
         full: Whether to fill the tables of every method, slow ones on at most `SLOW_TASKS` tasks.
-        fresh: Whether to compute finished cells again.
+        fresh: Whether to compute finished cells again, and to replace those of other tasks.
         known: Results of cells by their label, as `merge_parts` gives them.
         start: Called with the total number of tasks; gives what is called with the number of tasks that have been
             done, and with the name of every stage.
@@ -172,6 +172,8 @@ def _prepare(
     tables = protocols(full)
     cells = _cells(tables, networks, n_tasks)
     sweep_tasks = min(SWEEP_TASKS, n_tasks)
+    if not fresh:
+        _check_cells(folder, cells, n_tasks, networks.seed)
     progress, say = start(work(list(cells.values()), networks) + sweep_tasks * len(LAMBDA_MAX) * len(SHOTS))
     output_folder(folder / "cells")
     say("lambda_max on the validation classes")
@@ -181,6 +183,21 @@ def _prepare(
         if "lambda_max" in parameters(job.method):
             cells[key] = job._replace(params={"lambda_max": lambda_max, **job.params})
     return tables, cells, swept, progress, say
+
+
+def _check_cells(folder: Path, cells: Mapping[Cell, Job], n_tasks: int, seed: int) -> None:
+    """Refuse a folder that has cells of other tasks, which may have taken hours and would be overwritten."""
+    for job in cells.values():
+        try:
+            config = Result.load(folder / "cells" / f"{job.label}.json").config
+        except InputError:  # it is missing or damaged, and computed
+            continue
+        if config.get("tasks_digest") != job.tasks.digest:
+            got = f"{config.get('tasks')} tasks of seed {config.get('seed')}"
+            raise InputError(
+                f"expected a new folder for {n_tasks:,} tasks of seed {seed}, but {folder} has results of {got}: "
+                "choose another folder with -o, or replace the results with --fresh"
+            )
 
 
 def rows(results: Mapping[Cell, Result]) -> list[dict[str, Any]]:

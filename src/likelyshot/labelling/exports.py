@@ -50,9 +50,14 @@ def export(desk: Desk, kind: str) -> str:
         "label-studio": _label_studio,
         "features": _features,
     }
-    if kind not in writers:
-        raise InputError(f"expected one of {', '.join(EXPORTS)}, but got {kind[:40]!r}: choose one of these")
+    check_kind(kind)
     return writers[kind](desk)
+
+
+def check_kind(kind: str) -> None:
+    """Refuse what is none of `EXPORTS`."""
+    if kind not in EXPORTS:
+        raise InputError(f"expected one of {', '.join(EXPORTS)}, but got {kind[:40]!r}: choose one of these")
 
 
 def accept(desk: Desk, above: float) -> str:

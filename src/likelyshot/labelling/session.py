@@ -6,6 +6,7 @@ import os
 import sys
 import time
 import webbrowser
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -15,14 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likelyshot.data.files import output_file
+from likelyshot.data.items import Item
 from likelyshot.encoders.pretrained import Embedder, open_encoder
 from likelyshot.errors import InputError
 from likelyshot.labelling.desk import Desk
 from likelyshot.labelling.exports import export, import_label_studio, read_label_studio
 from likelyshot.labelling.journal import Change
-from likelyshot.labelling.labels import Labels, check_class, journal_path
+from likelyshot.labelling.labels import Labels, check_class, journal_path, none_path
 from likelyshot.labelling.things import Things, folder_of, lay_out
 from likelyshot.methods.binding import Params
+from likelyshot.own_data.class_names import likely_mistakes
+from likelyshot.own_data.model import usable_method
 from likelyshot.own_data.piles import Pile, read_labelled, read_pile
 from likelyshot.own_data.pipeline import DEFAULT_ENCODERS
 from likelyshot.own_data.rows import CachePlace, Rows, Stage, gather, repeated, summary
@@ -158,11 +162,15 @@ def label(
     if server is not None and port:
         server.listen(port).close()  # a port in use shows before anything is embedded
     names = [check_class(name) for name in classes]
+    if method is not None:
+        usable_method(method)  # before anything is embedded
     columns = {"label_column": label_column, "path_column": path_column, "text_column": text_column}
     source = Path(pile)
     read = read_pile(source, **columns)
-    table = _output(source, output)
+    table = table_of_labels(source, output)
     examples = None if support is None else read_labelled(support, **columns)
+    for sentence in [] if examples is None else likely_mistakes(Counter(map(_class_of, examples.items))):
+        tell(sentence)
     imported = None if label_studio is None else read_label_studio(label_studio)
     opened = _encoder(read, examples, encoder, device)
     went_on = journal_path(table).exists()
@@ -211,6 +219,11 @@ def _encoder(pile: Pile, examples: Pile | None, named: str | Embedder | None, de
     return open_encoder(named, device) if isinstance(named, str) else named
 
 
+def _class_of(item: Item) -> str:
+    """Give the class of a labelled example, as the page names it."""
+    return str(item.label).strip()
+
+
 def _check_width(rows: Rows, things: Things) -> None:
     width, other = things.vectors.shape[1], rows.vectors.shape[1]
     if width != other:
@@ -221,7 +234,7 @@ def _check_width(rows: Rows, things: Things) -> None:
 def _outside(rows: Rows, things: Things, labels: Labels) -> tuple[NDArray[np.float32], list[str]]:
     """Take over the labels of examples that are in the pile too, and give the other examples."""
     vectors = rows.in_memory().astype(np.float32, copy=False)
-    names = [str(item.label).strip() for item in rows.items]
+    names = list(map(_class_of, rows.items))
     by_name = {item.name: row for row, item in enumerate(rows.items)}
     number_of = {item.name: number for number, item in enumerate(things.items)}
     inside = {by_name[one]: number_of[other] for one, other in repeated(rows, things.rows)}
@@ -235,8 +248,13 @@ def _outside(rows: Rows, things: Things, labels: Labels) -> tuple[NDArray[np.flo
     return vectors[left], [names[row] for row in left]
 
 
-def _output(source: Path, output: str | Path | None) -> Path:
-    """Choose the table of labels, and refuse a place that cannot be written."""
+def table_of_labels(source: Path, output: str | Path | None) -> Path:
+    """Choose the table of labels, and refuse a place that cannot be written.
+
+    Args:
+        source: The pile.
+        output: The table, if it was given.
+    """
     if output is None:
         current = Path.cwd()
         below = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(current))
@@ -246,7 +264,8 @@ def _output(source: Path, output: str | Path | None) -> Path:
         raise InputError(
             f"expected a table of labels that ends in .csv, but got {path}: give such a name (-o labels.csv)"
         )
-    output_file(path, make_folder=False)
+    for place in (path, journal_path(path), none_path(path)):
+        output_file(place, make_folder=False)
     if path.exists() and not journal_path(path).exists() and path.stat().st_size:
         raise InputError(
             f"{path} exists already, and the labelling page did not write it: choose another -o; to use its labels, "

@@ -150,7 +150,7 @@ class Model:
         """
         tensor, numbers, classes = labelled_tensors(vectors, labels)
         check_labelled(tensor, numbers, classes)
-        needed = statistics_of(TRANSDUCTIVE if method is None else _known(method))
+        needed = statistics_of(TRANSDUCTIVE if method is None else usable_method(method))
         statistics = {key: getattr(base, STATISTICS[key].base, None) for key in BASE_STATISTICS if key in needed}
         model = cls(
             support=tensor.detach().cpu().float(),
@@ -178,7 +178,7 @@ class Model:
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods that it may use."""
-        return (INDUCTIVE, TRANSDUCTIVE) if self.method is None else (_known(self.method),)
+        return (INDUCTIVE, TRANSDUCTIVE) if self.method is None else (usable_method(self.method),)
 
     def method_for(self, count: int) -> str:
         """Name the method for a pile of `count` items.
@@ -401,10 +401,15 @@ def _version_1(path: str | Path, error: InputError) -> tuple[dict[str, Tensor], 
 
 def wants_rectified(method: str | None) -> bool:
     """Return whether a method (None: the automatic choice) cannot score negative numbers."""
-    return method in (None, "combined") or bool(facts_of(METHODS[_known(method)]).non_negative)
+    return method in (None, "combined") or bool(facts_of(METHODS[usable_method(method)]).non_negative)
 
 
-def _known(method: str) -> str:
+def usable_method(method: str) -> str:
+    """Give the name of a method back, or refuse one that is not known or needs a trained head.
+
+    Args:
+        method: A name in `METHODS`.
+    """
     if "head" in needs(method):  # which refuses a name that is not known
         raise InputError(
             f"expected a method without a trained head, got {method!r}: use it by FewShotClassifier, with "

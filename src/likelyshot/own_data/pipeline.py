@@ -25,6 +25,7 @@ from likelyshot.machine import check_device
 from likelyshot.methods.binding import Params
 from likelyshot.own_data.answer_folder import write_folder
 from likelyshot.own_data.answers import Answers, Judge, Judged, Tally, is_folder, judge_block, write_answers
+from likelyshot.own_data.class_names import likely_mistakes
 from likelyshot.own_data.folders import sort_into
 from likelyshot.own_data.gallery import MOST, PER_CLASS, write_gallery
 from likelyshot.own_data.model import TRANSDUCTIVE_FROM, Model, wants_rectified
@@ -190,6 +191,8 @@ def fit(
     """
     check_device(device)  # also where vectors need no encoder
     labelled = read_labelled(support, label_column=label_column, path_column=path_column, text_column=text_column)
+    words: list[str] = []
+    _tell(words, say, likely_mistakes(Counter(str(item.label) for item in labelled.items)))
     opened = None
     if labelled.vectors is None:
         opened = _open(encoder or DEFAULT_ENCODERS[labelled.kind], device)
@@ -213,7 +216,6 @@ def fit(
         seed=seed,
     )
     expectation = expectation_from(model.held_out(model.inductive), model.labels, model.classes)
-    words: list[str] = []
     _tell(words, say, [_examples(labels, model.encoder), *([RECTIFIED] if model.rectified else [])])
     _tell(words, say, [UNCHECKED] if labelled.answered else [])
     _tell(words, say, [*expectation.summary(), *expectation.advice([item.name for item in rows.items])])

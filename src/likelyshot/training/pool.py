@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,14 +72,26 @@ class Pool:
             yield self.inputs(rows)
 
 
+def missing_data(data: Data) -> str:
+    """Say what to do if nothing is where a recipe looks for images or features; nothing if something is there."""
+    key, place = ("features", data.features) if data.features else ("path", data.path)
+    if os.path.exists(place):  # Path.exists raises for names that are too long  # noqa: PTH110
+        return ""
+    what, example = ("features", "FILE") if data.features else ("images", "FOLDER")
+    got = f"expected the {what} of the recipe at {place[:200]!r}, but nothing is there"
+    return f"{got}: say where they are with --set data.{key}={example}"
+
+
 def open_data(data: Data, splits: tuple[str, ...]) -> dict[str, ImageSet | Features]:
     """List the images of each split, in one pass over the folder, or load its features."""
+    if missing := missing_data(data):
+        raise InputError(missing)
     if data.features:
         file = FeaturesFile(data.features)
-        if missing := [split for split in splits if split not in file.splits]:
+        if lacking := [split for split in splits if split not in file.splits]:
             got = ", ".join(file.splits) or "one set without splits"
             raise InputError(
-                f"expected the split {missing[0]} in {file.path}, but got {got}: training needs train and val"
+                f"expected the split {lacking[0]} in {file.path}, but got {got}: training needs train and val"
             )
         return {split: file.read(split) for split in splits}
     lists = open_splits(data.path, splits, splits=data.splits or None, skip_unreadable=data.skip_unreadable)

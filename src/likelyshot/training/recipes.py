@@ -199,10 +199,11 @@ def recipe_from(table: Mapping[str, Any]) -> Recipe:
     """
     recipe = convert(Recipe, _with_text(table), "the recipe")
     if bool(recipe.data.path) == bool(recipe.data.features):
-        got = "both" if recipe.data.path else "neither"
-        raise InputError(f"expected either data.path or data.features in the recipe, got {got}: give one of them")
+        got = "both: leave one out, as in --set data.features=" if recipe.data.path else "neither"
+        remedy = "" if recipe.data.path else ": give one of them, as in --set data.path=IMAGES"
+        raise InputError(f"expected either data.path or data.features in the recipe, got {got}{remedy}")
     if not recipe.encoder.name:
-        raise InputError("encoder.name is missing in the recipe: give it, for example name = 'resnet12'")
+        raise InputError("encoder.name is missing in the recipe: give it, for example with --set encoder.name=resnet12")
     if recipe.pretrain.epochs == recipe.finetune.epochs == 0:
         raise InputError("pretrain.epochs and finetune.epochs are both 0, so nothing would be trained: raise one")
     for name, settings in (("pretrain", recipe.pretrain), ("finetune", recipe.finetune)):

@@ -35,7 +35,15 @@ from likelyshot.training.machines import (
 )
 from likelyshot.training.pool import Pool, encode_pool, open_data, read_pool
 from likelyshot.training.recipes import Recipe, recipe_from
-from likelyshot.training.stages import Trainee, derived, encoder_title, finetuning, pretraining, query_plan
+from likelyshot.training.stages import (
+    Trainee,
+    derived,
+    encoder_title,
+    finetuning,
+    pretraining,
+    query_plan,
+    settings_named,
+)
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -182,15 +190,16 @@ def _read_pools(recipe: Recipe, data: dict[str, ImageSet | Features], fabric: Fa
 def _validator(recipe: Recipe, pool: Pool) -> Callable[[Trainee], Result]:
     """Draw the validation tasks once, and return a function that evaluates an encoder, with its head, on them."""
     settings = recipe.validate
-    tasks = sample_tasks(
-        pool.labels,
-        n_tasks=settings.tasks,
-        ways=settings.ways,
-        shots=settings.shots,
-        query=query_plan(settings),
-        seed=settings.seed,
-        classes=pool.classes,
-    )
+    with settings_named("validate"):
+        tasks = sample_tasks(
+            pool.labels,
+            n_tasks=settings.tasks,
+            ways=settings.ways,
+            shots=settings.shots,
+            query=query_plan(settings),
+            seed=settings.seed,
+            classes=pool.classes,
+        )
     name = settings.method or recipe.finetune.metric
     if "head" not in needs(name):
         method = bind(name, settings.params)

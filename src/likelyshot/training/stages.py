@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,6 +169,19 @@ class Episodic(Trainee):
             return scores, further / temperature
 
 
+@contextlib.contextmanager
+def settings_named(table: str) -> Iterator[None]:
+    """Say which table of the recipe decides the tasks that cannot be drawn.
+
+    Args:
+        table: The name of the table.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{error}: see {table}.ways, {table}.shots and {table}.queries") from None
+
+
 def finetuning(recipe: Recipe, encoder: Encoder, train: Pool, world: int = 1) -> Stage:
     """Stage 2: cross entropy of the queries' true classes (Algorithm 1); every epoch draws new episodes."""
     settings, seed = recipe.finetune, recipe.run.seed
@@ -208,7 +222,8 @@ def finetuning(recipe: Recipe, encoder: Encoder, train: Pool, world: int = 1) ->
             loss = loss + settings.regulariser * other * share.world / (count * rows.shape[1])
         return Outcome(loss, (scores.detach().argmax(-1) == labels).sum(), len(labels), rows.numel())
 
-    plan(0)  # refuses classes that are too small
+    with settings_named("finetune"):
+        plan(0)  # refuses classes that are too small
     head = _start_head(recipe, encoder, train)
     if settings.regulariser and (head is None or head.name not in REGULARISERS):
         raise InputError(

@@ -88,7 +88,8 @@ def _image_set(
     if split is not None and split not in arranged:
         parts = ", ".join(part for part in arranged if part)
         known = f"one of {parts}" if parts else "no split, since the images have none"
-        raise InputError(f"expected {known}, but got {split!r}: choose another split, or list its classes with splits")
+        remedy = "choose another" if parts else "leave it out"
+        raise InputError(f"expected {known}, but got {split!r}: {remedy}, or list the classes of each split")
     chosen = {split: arranged[split]} if split is not None else arranged
     members: dict[str, list[str]] = {}
     for classes in chosen.values():

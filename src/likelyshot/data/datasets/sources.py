@@ -115,4 +115,6 @@ def open_source(path: str | Path) -> Source:
     if path.is_file() and (path.suffix.lower() == ".zip" or zipfile.is_zipfile(path)):
         return Archive(path)
     got = "is another file" if path.exists() else "is not there"
-    raise InputError(f"expected a folder of images or a zip archive, but {path} {got}: name where the images are")
+    raise InputError(
+        f"expected a folder of images or a zip archive, but {str(path)[:200]!r} {got}: name where the images are"
+    )

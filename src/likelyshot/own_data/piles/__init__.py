@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -47,8 +46,7 @@ def read_labelled(
     A table (CSV, TSV, Parquet or JSONL) has a column of labels and one of paths, of texts or of embeddings, found by
     their names unless they are given; or it names rows of features files, in the columns features_file and
     features_row. Paths count from the folder of the table, or from `root`, and must not leave both. Labels are kept to
-    the letter; classes that differ in case or Unicode form alone are reported. Of several, all are of one kind, and a
-    file or text that is in more than one has the label of the last.
+    the letter. Of several, all are of one kind, and a file or text that is in more than one has the label of the last.
     """
     columns = Columns(path_column, label_column, text_column)
     paths = [path] if isinstance(path, str | Path) else path
@@ -63,7 +61,7 @@ def read_labelled(
             f"{left_out(pile.problems)}: give a folder with one sub-folder per class, or a table with labels and "
             "paths below its own folder"
         )
-    return replace(pile, problems=pile.problems + _similar([str(label) for label in counts]))
+    return pile
 
 
 def _labelled_rows(path: Path, columns: Columns, root: str | Path | None) -> Pile:
@@ -197,16 +195,6 @@ def _existing(path: str | Path) -> Path:
             ", and put quotes around it if it has spaces"
         )
     return path
-
-
-def _similar(classes: Sequence[str]) -> list[Problem]:
-    first: dict[str, str] = {}
-    problems = []
-    for name in classes:
-        other = first.setdefault(unicodedata.normalize("NFKC", name).casefold().strip(), name)
-        if other != name:
-            problems.append(Problem(name, "similar class names", f"kept apart from {other!r}"))
-    return problems
 
 
 def _read_folder(folder: Path) -> Pile:
