@@ -55,6 +55,7 @@ PARSED = {
     r"likelyshot .*--encoder efficientnet_lite2": "its weights are an extra",
     r"python -m tools.calibration --tasks": "packaged features take minutes; the same runs on small ones",
     r"python -m tools.documentation_texts": "needs a sentence model, an extra, and half a minute",
+    r"python -m tools.simple_features": "reads the texts of all packages, or an archive",
     r"python -m tools.ahead ": "takes a minute, whatever its options; its methods are looked up",
     r"python (-m tools.|tools/)(tune_heads|heads|trained)": "trains heads for minutes, whatever its options",
     r"python -m benchmarks": "takes minutes; .ci/run has it",

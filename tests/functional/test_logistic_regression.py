@@ -168,3 +168,13 @@ def test_a_batch_of_tasks_is_fitted_as_each_alone():
         own = kernel_logistic(gram[task], known, weights, 0.1)
         torch.testing.assert_close(coefficients[task], own)
         torch.testing.assert_close(held_out[task], held_out_logits(gram[task], own @ gram[task], known, weights, 0.1))
+
+
+def test_many_classes_are_worked_on_in_parts(monkeypatch):
+    x, labels, weights = unit_samples(5, [3, 4, 2])
+    known = torch.eye(3, dtype=torch.float64)[labels].mT
+    gram = x @ x.mT
+    logits = kernel_logistic(gram, known, weights, 0.1) @ gram
+    whole = held_out_logits(gram, logits, known, weights, 0.1)
+    monkeypatch.setattr("likelyshot.functional.logistic_regression.LARGEST_AT_ONCE", 1)
+    torch.testing.assert_close(held_out_logits(gram, logits, known, weights, 0.1), whole)

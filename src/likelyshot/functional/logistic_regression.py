@@ -15,6 +15,8 @@ TOLERANCE = 1e-12
 #: On accelerators, tasks of at most so many weights take so many steps of Newton's method with the whole Hessian, each
 #: of the best of so many lengths 1, 1/2, 1/4, ...: the host never waits.
 WHOLE_HESSIAN, STEPS, LENGTHS = 640, 16, 4
+#: Numbers in a matrix for each of several classes that are worked on at once: 64 MB.
+LARGEST_AT_ONCE = 1 << 24
 
 
 def logistic_logits(x: Tensor, targets: Tensor, penalty: float) -> Tensor:
@@ -146,16 +148,23 @@ def held_out_logits(gram: Tensor, logits: Tensor, known: Tensor, weights: Tensor
     barrier = torch.where(known.sum(-1, keepdim=True) > 0, 0.0, -torch.inf)
     p = (logits + barrier).softmax(-2)
     curvature = weights * p * (1 - p)  # (..., k, s)
+    at_once = max(1, LARGEST_AT_ONCE // max(gram.numel(), 1))
+    parts = torch.split(curvature, at_once, -2)
+    reach = torch.cat([_reach(gram, part, penalty) for part in parts], -2)
+    step = reach * weights * (p - known)
+    moved: Tensor = logits + step / (1 - reach * curvature).clamp_min(torch.finfo(logits.dtype).eps)
+    return moved
+
+
+def _reach(gram: Tensor, curvature: Tensor, penalty: float) -> Tensor:
+    """Compute h = x_i' (X' V_k X + penalty I)^-1 x_i from inner products: (..., k, s)."""
     roots = curvature.sqrt().unsqueeze(-1)  # (..., k, s, 1)
     gram = gram.unsqueeze(-3)
     inner = roots * gram * roots.mT
     inner.diagonal(dim1=-2, dim2=-1).add_(penalty)
-    lower = torch.linalg.cholesky_ex(inner).L
-    white = torch.linalg.solve_triangular(lower, roots * gram, upper=False)
-    reach = (gram.diagonal(dim1=-2, dim2=-1) - white.square().sum(-2)).clamp_min(0) / penalty  # h
-    step = reach * weights * (p - known)
-    moved: Tensor = logits + step / (1 - reach * curvature).clamp_min(torch.finfo(logits.dtype).eps)
-    return moved
+    white = torch.linalg.solve_triangular(torch.linalg.cholesky_ex(inner).L, roots * gram, upper=False)
+    reach: Tensor = (gram.diagonal(dim1=-2, dim2=-1) - white.square().sum(-2)).clamp_min(0) / penalty
+    return reach
 
 
 def _centred(logits: Tensor, absent: Tensor) -> Tensor:
