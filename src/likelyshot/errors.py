@@ -20,10 +20,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     >>> nearest("mlll", ["mll", "cosine"])
     "did you mean 'mll'? Known: cosine, mll"
+    >>> nearest("MLL", ["mll", "cosine"])
+    "did you mean 'mll'? Known: cosine, mll"
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    written = {each.lower(): each for each in names}
+    close = difflib.get_close_matches(name.lower(), written, n=1)
+    hint = f"did you mean {written[close[0]]!r}? " if close else ""
     return f"{hint}Known: {', '.join(names)}"
 
 

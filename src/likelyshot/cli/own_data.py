@@ -64,7 +64,7 @@ OneMethodOption = Annotated[
         "--method",
         "-m",
         metavar="NAME",
-        help="A method, see likelyshot list. Default: chosen by the size of the pile; the summary says which and why.",
+        help="A method, see likelyshot list. Default: chosen by the size of the pile. The output says which and why.",
         show_default=False,
     ),
 ]

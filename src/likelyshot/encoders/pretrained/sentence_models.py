@@ -12,7 +12,7 @@ from likelyshot.encoders.pretrained.hf_models import load
 
 def open_sentence(model: str, device: str = "cpu") -> FunctionEmbedder:
     """Load a model from a folder, from a package that carries its files, or by its name on the hub."""
-    sentences = need("sentence_transformers", "sentence-transformers")
+    sentences = need("sentence_transformers", "'likelyshot[text]'")
     place = model if Path(model).is_dir() else packaged_model(model) or model
     options = {"use_safetensors": True}
     network = load(
