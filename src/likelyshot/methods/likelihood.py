@@ -1,4 +1,4 @@
-"""The exponential and the Gaussian likelihood of every class, from the support alone."""
+"""The likelihoods of every class and the logistic regression of the mixture, from the support alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def likelihood(
     base_within: Tensor | None = None,
     normalise: bool = True,
 ) -> Tensor:
-    """Score by the posterior of an exponential and a Gaussian likelihood, both of the support alone.
+    """Score by the posterior of an exponential and a Gaussian likelihood and a regression, all of the support alone.
 
     Paper: this library, after Hess & Ditzler, A maximum log-likelihood method for imbalanced few-shot learning tasks.
     Round 0 of `likelihood_mixture` with equal class shares and all its statistics of the support, so that no query
