@@ -139,3 +139,17 @@ def test_an_empty_pile_is_no_trouble(task):
     assert len(scan(pile.numpy()[:0]).usable) == 0
     for name in ("mll", "mll_transductive", "paddle"):
         assert list(scores_of(METHODS[name], support, labels, pile.numpy()[:0], n_ways=4)()) == []
+
+
+def test_likelihood_is_fitted_once_for_all_blocks(task, monkeypatch):
+    support, labels, pile = task
+    fits = []
+    monkeypatch.setattr(scoring, "fit_mixture", lambda *args, **kwargs: fits.append(1) or fit_mixture(*args, **kwargs))
+    method = functools.partial(METHODS["likelihood"], base_within=torch.eye(pile.shape[1]))
+    score = scoring.learnt(method, support, labels, pile.numpy(), n_ways=4)
+    expected = method(support, labels, pile, n_ways=4)
+    for rows, own in zip(pile.split(7), expected.split(7), strict=True):
+        torch.testing.assert_close(score(rows), own)
+    assert len(fits) == 1
+    with pytest.raises(InputError, match="negative"):
+        score(-pile)

@@ -23,6 +23,7 @@ from likelyshot.functional.scores import (
 from likelyshot.machine import Progress
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import function_of, is_transductive, name_of, parameters_of
+from likelyshot.methods.likelihood import likelihood
 from likelyshot.methods.likelihood_mixture import Mixture, fit_mixture, likelihood_mixture
 from likelyshot.methods.mll_transductive import ClassSums, check_parameters, moved
 from likelyshot.own_data.rows import Vectors, as_tensor, block_rows, map_rows
@@ -117,8 +118,30 @@ def learnt(
         kind = {key: params[key] for key in ("lambda_max", "normalise")}
         return functools.partial(prototype_scores, prototypes=prototypes, **kind)
     if function_of(method) is likelihood_mixture and _count(vectors, usable) > FITTED:
-        return _fitted(method, support, labels, vectors, n_ways, usable, rectified, seed).scores
-    return None if is_transductive(method) else functools.partial(method, support, labels, n_ways=n_ways)
+        return functools.partial(
+            mixture_scores, mixture=_fitted(method, support, labels, vectors, n_ways, usable, rectified, seed)
+        )
+    return None if is_transductive(method) else once_fitted(method, support, labels, n_ways)
+
+
+def once_fitted(method: Method, support: Tensor, labels: Tensor, n_ways: int) -> Score:
+    """Bind an inductive method to labelled examples. `likelihood` is fitted here, and not again for every block."""
+    if function_of(method) is not likelihood:
+        return functools.partial(method, support, labels, n_ways=n_ways)
+    check_non_negative("likelihood", support)
+    with torch.no_grad():
+        fit = fit_mixture(support, labels, support[:0], n_ways=n_ways, iterations=0, **_given(method))
+        return functools.partial(mixture_scores, mixture=fit.mixture())
+
+
+def mixture_scores(query: Tensor, mixture: Mixture) -> Tensor:
+    """Score rows by a fitted mixture: (q, d) -> (q, k)."""
+    check_non_negative("likelihood_mixture", query)
+    return mixture.scores(query)
+
+
+def _given(method: Method) -> dict[str, Any]:
+    return dict(method.keywords) if isinstance(method, functools.partial) else {}
 
 
 def _in_passes(method: Method) -> bool:
@@ -217,9 +240,8 @@ def _fitted(
     rows = np.arange(len(vectors)) if usable is None else np.flatnonzero(usable)
     rows = np.sort(np.random.default_rng(seed).choice(rows, FITTED, replace=False))
     sample = as_tensor(vectors[rows], rectified)
-    params = method.keywords if isinstance(method, functools.partial) else {}
     with torch.no_grad():
-        return fit_mixture(support, labels, sample, n_ways=n_ways, **params).mixture()
+        return fit_mixture(support, labels, sample, n_ways=n_ways, **_given(method)).mixture()
 
 
 def _at_once(

@@ -19,6 +19,7 @@ from likelyshot.own_data.answers import encodable, json_lines
 from likelyshot.own_data.model import STAND_IN, TRANSDUCTIVE, Model
 from likelyshot.own_data.piles import Pile
 from likelyshot.own_data.rows import CachePlace, as_tensor, gather
+from likelyshot.own_data.scoring import once_fitted
 
 
 def stream_method(model: Model) -> str:
@@ -43,7 +44,8 @@ def answer_stream(
         cache: Where vectors are cached; it stays open until the stream ends.
     """
     name = stream_method(model)
-    judge, method, ways = model.judge(name), model.bound(name), len(model.classes)
+    judge = model.judge(name)
+    score = once_fitted(model.bound(name), model.examples, model.labels, len(model.classes))
     folder = default_cache() if cache == "user" else cache
     with contextlib.closing(Cache(folder, encoder.digest, encoder.dim)) as store:
         for line in lines:
@@ -58,7 +60,7 @@ def answer_stream(
                     raise InputError(f"{problem.kind} ({problem.detail})" if problem.detail else problem.kind)
                 rows = as_tensor(gathered.vectors[:], model.rectified)
                 with torch.no_grad():
-                    scores = method(model.examples, model.labels, rows, n_ways=ways)
+                    scores = score(rows)
                 yield from json_lines(judge.answers(rows, scores, [content]))
             except (InputError, OSError) as error:
                 yield (
