@@ -27,13 +27,14 @@ def test_the_host_hardly_ever_waits_and_the_scores_are_the_same(name, shots):
     torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("shots", syncs.SHOTS)
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in ASK])
-def test_everything_is_on_the_device_in_the_declared_precision_and_memory(name):
-    seen, scores = syncs.count(name, "meta", 75, 512)
+def test_everything_is_on_the_device_in_the_declared_precision_and_memory(name, shots):
+    seen, scores = syncs.count(name, "meta", 75, 512, shots)
     assert scores.device.type == "meta"
     assert scores.shape == (syncs.TASKS, 75, syncs.WAYS)
     assert seen.double == facts_of(METHODS[name]).double
-    assert syncs.multiple(seen) <= facts_of(METHODS[name]).memory
+    assert syncs.multiple(seen, shots) <= facts_of(METHODS[name]).memory
 
 
 def test_logistic_regression_does_so_with_more_examples_than_classes(monkeypatch):
