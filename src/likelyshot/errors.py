@@ -25,7 +25,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     written = {each.lower(): each for each in names}
-    close = difflib.get_close_matches(name.lower(), written, n=1)
+    close = difflib.get_close_matches(str(name).lower(), written, n=1)
     hint = f"did you mean {written[close[0]]!r}? " if close else ""
     return f"{hint}Known: {', '.join(names)}"
 
