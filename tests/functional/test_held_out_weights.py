@@ -73,3 +73,12 @@ def test_examples_that_tell_nothing_leave_finite_weights(case):
         labelled = labelled._replace(sums=labelled.sums * 1e30)
     for value in weigh(labelled, gram, None, None, None):
         assert value.isfinite().all()
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2] * 3, [0, 0, 0, 1, 2, 2, 2, 2]])
+def test_vectors_say_what_their_inner_products_say(labels):
+    labelled, _, _ = examples(6, labels, 3, dim=6)
+    y = labelled.x - labelled.x.mean(0)
+    by_vectors = weigh(labelled, y, None, None, None, vectors=True)
+    for value, other in zip(by_vectors, weigh(labelled, y @ y.mT, None, None, None), strict=True):
+        torch.testing.assert_close(value, other)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from likelyshot.functional.gram import discounted_products, held_out_distances
+from likelyshot.functional.gram import discounted_directions, discounted_products, held_out_distances
 from likelyshot.functional.logistic_regression import held_out_logits, kernel_logistic
 
 #: Weights of a likelihood, prior scatters of the metric, and factors of all likelihoods, among which examples tell.
@@ -67,7 +67,13 @@ class Weights(NamedTuple):
 
 
 def weigh(
-    labelled: Labelled, gram: Tensor, scatter: float | None, exponential: float | None, regression: float | None
+    labelled: Labelled,
+    inner: Tensor,
+    scatter: float | None,
+    exponential: float | None,
+    regression: float | None,
+    *,
+    vectors: bool = False,
 ) -> Weights:
     """Let every labelled example be scored by what the others know, and choose what scores it best.
 
@@ -77,14 +83,15 @@ def weigh(
     of a logistic regression, whose logits come next to that l. All have closed forms: see `held_out_distances` and
     `held_out_logits`. The only example of a class cannot be held out: with one shot a is 1/2 and b is 0.
     Above `LARGEST_REGRESSION` b is 0 as well.
-    Shapes: gram (..., s, s).
+    Shapes: inner (..., s, s) or, with vectors, (..., s, d).
 
     Args:
         labelled: The examples.
-        gram: Their inner products, as the Gaussian sees them: of vectors y.
+        inner: Their inner products, as the Gaussian sees them: of vectors y.
         scatter: Prior scatter instead of a choice.
         exponential: Weight a instead of a choice.
         regression: Weight b instead of a choice.
+        vectors: `inner` has the vectors y themselves: less work where examples are more than features.
 
     >>> known, one = torch.eye(2).repeat(1, 2), torch.ones(1, 1)  # two classes of two examples
     >>> x = torch.tensor([[0.8, 0.6], [0.6, 0.8], [0.96, 0.28], [0.28, 0.96]])
@@ -97,7 +104,7 @@ def weigh(
     known, told = labelled.known, labelled.told_apart()
     e = _exponential(labelled) * told
     scatters = SCATTERS if scatter is None else (scatter,)
-    grids = [_evidence(_gaussian(labelled, gram, told, prior), e, known, told) for prior in scatters]
+    grids = [_evidence(_gaussian(labelled, inner, vectors, told, prior), e, known, told) for prior in scatters]
     evidence = torch.stack(grids, -2)  # (..., scatters, weights)
     posterior = evidence.flatten(-2).softmax(-1).view_as(evidence)
     chosen = (posterior.sum(-1) * _like(e, scatters).log()).sum(-1).exp()[..., None, None]
@@ -106,11 +113,12 @@ def weigh(
     ways, s = known.shape[-2:]
     if regression == 0 or s <= ways or ways * s**3 > LARGEST_REGRESSION:
         return Weights(chosen, a, torch.zeros_like(a), torch.zeros_like(known), torch.zeros_like(known))
-    g = _gaussian(labelled, gram, told, chosen)
+    g = _gaussian(labelled, inner, vectors, told, chosen)
     both = torch.lerp(g, e * ratio(spread(g), spread(e)), a)
     counts = known.sum(-1, keepdim=True)
     present = (counts > 0).sum(-2, keepdim=True).clamp_min(1)
     balance = s / (present * (known.mT @ counts).mT)  # (..., 1, s): every class counts the same
+    gram = inner @ inner.mT if vectors else inner
     coefficients = kernel_logistic(gram, known, balance, PENALTY)
     logits = centre(held_out_logits(gram, coefficients @ gram, known, balance, PENALTY))
     posterior = _evidence(both, logits * told, known, told).softmax(-1)
@@ -129,12 +137,18 @@ def _exponential(labelled: Labelled) -> Tensor:
     return centre(torch.where(known > 0, own_density, rates.log().sum(-1, keepdim=True) - rates @ x.mT))
 
 
-def _gaussian(labelled: Labelled, gram: Tensor, told: Tensor, scatter: float | Tensor) -> Tensor:
+def _gaussian(labelled: Labelled, inner: Tensor, vectors: bool, told: Tensor, scatter: float | Tensor) -> Tensor:
     """Compute g of labelled examples, each left out of its own class and of the metric: (..., k, s), centred."""
     known, counts = labelled.known, labelled.counts
-    products = discounted_products(gram, known, scatter)
-    squares = products.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
-    d = held_out_distances((known / counts) @ products, squares, known, counts, scatter)
+    members = known / counts
+    if vectors:
+        shadow = inner @ discounted_directions(inner, known, scatter).mT
+        of_centres = (members @ inner) @ inner.mT - (members @ shadow) @ shadow.mT
+        squares = (inner.square().sum(-1) - shadow.square().sum(-1)).unsqueeze(-2)
+    else:
+        products = discounted_products(inner, known, scatter)
+        of_centres, squares = members @ products, products.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
+    d = held_out_distances(of_centres, squares, known, counts, scatter)
     width = ((d * known).sum(-2, keepdim=True) * told).sum(-1, keepdim=True) / told.sum(-1, keepdim=True).clamp_min(1)
     return centre(d * (-labelled.directions / 2 / width.clamp_min(LEAST_DISTANCE))) * told
 

@@ -467,7 +467,8 @@ def _compare(
     if alone or n > 2 * dim:
         root, y, _ = _around_centre(samples, base_within, constants)
         labelled = y[..., :s, :]
-        weights = weigh(examples, labelled @ labelled.mT, *chosen)
+        many = s > dim
+        weights = weigh(examples, labelled if many else labelled @ labelled.mT, *chosen, vectors=many)
         _, views = _see(samples, known, base_within, constants, weights.scatter)
         start = 0 if alone else s
         distances = functools.partial(_distances_by_views, views, start)
