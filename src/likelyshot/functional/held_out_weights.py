@@ -43,7 +43,7 @@ class Labelled(NamedTuple):
     floor: Tensor
     directions: Tensor
 
-    def told_apart(self) -> Tensor:
+    def counted(self) -> Tensor:
         """Mark the examples that can be held out, since their class has others: (..., 1, s)."""
         return ((self.known.mT @ self.known.sum(-1, keepdim=True)).mT > 1).to(self.x.dtype)
 
@@ -101,10 +101,10 @@ def weigh(
     >>> weights.exponential.round(decimals=1), weights.regression.round(decimals=1)
     (tensor([[0.5000]]), tensor([[0.5000]]))
     """
-    known, told = labelled.known, labelled.told_apart()
-    e = _exponential(labelled) * told
+    known, counted = labelled.known, labelled.counted()
+    e = _exponential(labelled) * counted
     scatters = SCATTERS if scatter is None else (scatter,)
-    grids = [_evidence(_gaussian(labelled, inner, vectors, told, prior), e, known, told) for prior in scatters]
+    grids = [_evidence(_gaussian(labelled, inner, vectors, counted, prior), e, known, counted) for prior in scatters]
     evidence = torch.stack(grids, -2)  # (..., scatters, weights)
     posterior = evidence.flatten(-2).softmax(-1).view_as(evidence)
     chosen = (posterior.sum(-1) * _like(e, scatters).log()).sum(-1).exp()[..., None, None]
@@ -113,7 +113,7 @@ def weigh(
     ways, s = known.shape[-2:]
     if regression == 0 or s <= ways or ways * s**3 > LARGEST_REGRESSION:
         return Weights(chosen, a, torch.zeros_like(a), torch.zeros_like(known), torch.zeros_like(known))
-    g = _gaussian(labelled, inner, vectors, told, chosen)
+    g = _gaussian(labelled, inner, vectors, counted, chosen)
     both = torch.lerp(g, e * ratio(spread(g), spread(e)), a)
     counts = known.sum(-1, keepdim=True)
     present = (counts > 0).sum(-2, keepdim=True).clamp_min(1)
@@ -121,10 +121,10 @@ def weigh(
     gram = inner @ inner.mT if vectors else inner
     coefficients = kernel_logistic(gram, known, balance, PENALTY)
     logits = centre(held_out_logits(gram, coefficients @ gram, known, balance, PENALTY))
-    posterior = _evidence(both, logits * told, known, told).softmax(-1)
+    posterior = _evidence(both, logits * counted, known, counted).softmax(-1)
     b = (posterior * _like(e, WEIGHTS)).sum(-1)[..., None, None]
     b = b if regression is None else torch.full_like(b, regression)
-    return Weights(chosen, a, b * (told.sum(-1, keepdim=True) > 0), coefficients, logits)
+    return Weights(chosen, a, b * (counted.sum(-1, keepdim=True) > 0), coefficients, logits)
 
 
 def _exponential(labelled: Labelled) -> Tensor:
@@ -137,7 +137,7 @@ def _exponential(labelled: Labelled) -> Tensor:
     return centre(torch.where(known > 0, own_density, rates.log().sum(-1, keepdim=True) - rates @ x.mT))
 
 
-def _gaussian(labelled: Labelled, inner: Tensor, vectors: bool, told: Tensor, scatter: float | Tensor) -> Tensor:
+def _gaussian(labelled: Labelled, inner: Tensor, vectors: bool, counted: Tensor, scatter: float | Tensor) -> Tensor:
     """Compute g of labelled examples, each left out of its own class and of the metric: (..., k, s), centred."""
     known, counts = labelled.known, labelled.counts
     members = known / counts
@@ -149,18 +149,19 @@ def _gaussian(labelled: Labelled, inner: Tensor, vectors: bool, told: Tensor, sc
         products = discounted_products(inner, known, scatter)
         of_centres, squares = members @ products, products.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
     d = held_out_distances(of_centres, squares, known, counts, scatter)
-    width = ((d * known).sum(-2, keepdim=True) * told).sum(-1, keepdim=True) / told.sum(-1, keepdim=True).clamp_min(1)
-    return centre(d * (-labelled.directions / 2 / width.clamp_min(LEAST_DISTANCE))) * told
+    of_own = ((d * known).sum(-2, keepdim=True) * counted).sum(-1, keepdim=True)
+    width = of_own / counted.sum(-1, keepdim=True).clamp_min(1)
+    return centre(d * (-labelled.directions / 2 / width.clamp_min(LEAST_DISTANCE))) * counted
 
 
-def _evidence(one: Tensor, other: Tensor, known: Tensor, told: Tensor) -> Tensor:
+def _evidence(one: Tensor, other: Tensor, known: Tensor, counted: Tensor) -> Tensor:
     """Give the log-evidence of every weight of the other, scaled to the spread of the one: (..., weights)."""
     other = other * ratio(spread(one), spread(other))
     joint = torch.lerp(
         one.unsqueeze(-3), other.unsqueeze(-3), _like(one, WEIGHTS).view(-1, 1, 1)
     )  # (..., weights, k, s)
     right = (joint * known.unsqueeze(-3)).sum(-2)
-    each = [((c * right - (c * joint).logsumexp(-2)) * told).sum(-1) for c in FACTORS]
+    each = [((c * right - (c * joint).logsumexp(-2)) * counted).sum(-1) for c in FACTORS]
     return torch.stack(each, -1).logsumexp(-1)
 
 

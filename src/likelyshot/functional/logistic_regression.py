@@ -89,8 +89,8 @@ def kernel_logistic(gram: Tensor, known: Tensor, weights: Tensor, penalty: float
     """Fit softmax(W x) from inner products of the samples, and return C with W = C x, the coefficients of the samples.
 
     Minimises sum_i v_i CE(t_i, softmax(W x_i)) + penalty/2 ||W||^2, by accelerated steps of the bound of Boehning 1992:
-    the Hessian is at most half that of a ridge regression, whose inverse is taken once. Within 20 steps the logits are
-    about as exact as they need to be in order to rank classes: unit vectors and a penalty of 0.1 leave a few per cent.
+    the Hessian is at most half that of a ridge regression, whose inverse is taken once. After 20 steps,
+    with unit vectors and a penalty of 0.1, the logits are within a few per cent of those of the minimum.
     A class without samples has coefficients of 0, and takes no part.
     Shapes: gram (..., s, s), known (..., k, s), weights (..., 1, s) -> (..., k, s); logits are C gram, (..., k, s).
 

@@ -47,11 +47,13 @@ class Constants(NamedTuple):
     """The numbers of the method, the same for all data; chosen on validation classes (`tools/ahead.py`)."""
 
     directions: float = 40.0  # independent ones in which samples of a class differ
-    exponential: float | None = None  # weight of the exponential likelihood; None leaves it to held-out examples,
-    regression: float | None = None  # as with the weight of the logistic regression
     power: float = 0.5  # of the features, for the Gaussian and the neighbours
     prior_examples: float = 1.0  # that every class has before any is seen: the average class, the centre
-    prior_scatter: float | None = None  # and the squared length by which unit vectors vary before examples are seen
+    # None leaves these to held-out examples: weights of the exponential likelihood and of the logistic regression, and
+    # the squared length by which unit vectors vary in a direction before examples are seen.
+    exponential: float | None = None
+    regression: float | None = None
+    prior_scatter: float | None = None
     query_directions: float = 40.0  # in which unit vectors vary, at one shot, before queries show their scatter
     base_scatter: float = 100.0  # weight of the covariance of base classes, whose trace is scaled to 1
     prior_queries: float = 2.0  # that every class has before any is seen
@@ -225,7 +227,7 @@ class Mixture(NamedTuple):
     echo: Tensor
     log_shares: Tensor  # (..., k, 1)
     regression: Tensor  # (..., k, d) of y, scaled to the spread of the other likelihoods
-    part: Tensor  # (..., 1, 1) b, how much it counts in l_0
+    regression_weight: Tensor  # (..., 1, 1) b, how much it counts in l_0
     voters: Tensor | None  # (..., n, d) roots of the samples
     votes: Tensor  # (..., k, n) their responsibilities
     normalise: bool
@@ -237,7 +239,7 @@ class Mixture(NamedTuple):
         views = self.space.views(l2_normalise(query) if self.normalise else query)
         weight = self.exponential
         start = self.first.joined(self.first.exponential(views), self.first.distances(views), self.directions, weight)
-        z = start = torch.lerp(start, centre(self.regression @ views.y.mT), self.part)
+        z = start = torch.lerp(start, centre(self.regression @ views.y.mT), self.regression_weight)
         if self.last is not self.first:
             z = self.last.joined(self.last.exponential(views), self.last.distances(views), self.directions, weight)
             z = torch.lerp(z, start * self.echo, self.trust)
@@ -465,11 +467,12 @@ def _compare(
     chosen = (constants.prior_scatter, constants.exponential, constants.regression)
     distances: Distances
     if alone or n > 2 * dim:
-        root, y, _ = _around_centre(samples, base_within, constants)
+        root, y, space = _around_centre(samples, base_within, constants)
         labelled = y[..., :s, :]
         many = s > dim
         weights = weigh(examples, labelled if many else labelled @ labelled.mT, *chosen, vectors=many)
-        _, views = _see(samples, known, base_within, constants, weights.scatter)
+        space = space._replace(directions=discounted_directions(labelled, known, weights.scatter))
+        views = space.seen(samples, root, y)
         start = 0 if alone else s
         distances = functools.partial(_distances_by_views, views, start)
 

@@ -118,9 +118,8 @@ def learnt(
         kind = {key: params[key] for key in ("lambda_max", "normalise")}
         return functools.partial(prototype_scores, prototypes=prototypes, **kind)
     if function_of(method) is likelihood_mixture and _count(vectors, usable) > FITTED:
-        return functools.partial(
-            mixture_scores, mixture=_fitted(method, support, labels, vectors, n_ways, usable, rectified, seed)
-        )
+        mixture = _fitted(method, support, labels, vectors, n_ways, usable, rectified, seed)
+        return functools.partial(mixture_scores, mixture=mixture, name="likelihood_mixture")
     return None if is_transductive(method) else once_fitted(method, support, labels, n_ways)
 
 
@@ -131,12 +130,12 @@ def once_fitted(method: Method, support: Tensor, labels: Tensor, n_ways: int) ->
     check_non_negative("likelihood", support)
     with torch.no_grad():
         fit = fit_mixture(support, labels, support[:0], n_ways=n_ways, iterations=0, **_given(method))
-        return functools.partial(mixture_scores, mixture=fit.mixture())
+        return functools.partial(mixture_scores, mixture=fit.mixture(), name="likelihood")
 
 
-def mixture_scores(query: Tensor, mixture: Mixture) -> Tensor:
-    """Score rows by a fitted mixture: (q, d) -> (q, k)."""
-    check_non_negative("likelihood_mixture", query)
+def mixture_scores(query: Tensor, mixture: Mixture, name: str) -> Tensor:
+    """Score rows by a fitted mixture, of the method with this name: (q, d) -> (q, k)."""
+    check_non_negative(name, query)
     return mixture.scores(query)
 
 
