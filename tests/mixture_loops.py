@@ -36,7 +36,9 @@ def held_out(x, y, labels, ways, common, floor, directions, prior):
                 deviation = y[j] - np.mean([y[m] for m in own[k]], 0)
                 metric = metric + np.outer(deviation, deviation) / prior
         for k in range(ways):
-            rate = 1 / np.maximum((sum(x[j] for j in own[k]) + common) / (len(own[k]) + 1), floor)
+            count = labels.count(k)  # with the example, as in other classes
+            seen = count * np.mean([x[j] for j in own[k]], 0) if own[k] else 0
+            rate = 1 / np.maximum((seen + common) / (count + 1), floor)
             away = y[i] - sum(y[j] for j in own[k]) / (len(own[k]) + 1)
             e[row, k], d[row, k] = np.log(rate).sum() - rate @ x[i], away @ np.linalg.inv(metric) @ away
     truth = [labels[i] for i in rows]
@@ -89,19 +91,30 @@ def regression(y, labels, ways, steps=20):
 
 
 def choices(x, y, labels, ways, common, floor, directions):
-    """What held-out examples choose: prior scatter, weights a and b, and the regression."""
+    """What held-out examples choose: prior scatter, weights a and b, the regression; and how right they are."""
     scatters = (1 / 16, 1 / 4, 1, 4)
     if not any(labels.count(k) > 1 for k in labels):
-        return 0.5, 0.5, 0, np.zeros((ways, len(y[0])))
+        return 0.5, 0.5, 0, np.zeros((ways, len(y[0]))), 1
     table = []
     for prior in scatters:
         _, truth, g, e = held_out(x, y, labels, ways, common, floor, directions, prior)
         table.append(evidence(g, e, truth))
     posterior = np.exp(table - np.logaddexp.reduce(np.ravel(table)))
     a, prior = posterior.sum(0) @ np.arange(9) / 8, math.exp(posterior.sum(1) @ np.log(scatters))
-    if len(x) <= ways:
-        return prior, a, 0, np.zeros((ways, len(y[0])))
     rows, truth, g, e = held_out(x, y, labels, ways, common, floor, directions, prior)
+    scores = (1 - a) * g + a * e * spread(g) / spread(e)
+    if len(x) <= ways:
+        return prior, a, 0, np.zeros((ways, len(y[0]))), skill(scores, truth, labels)
     weights, logits = regression(y, labels, ways)
-    table = evidence((1 - a) * g + a * e * spread(g) / spread(e), logits[rows], truth)
-    return prior, a, np.exp(table - np.logaddexp.reduce(table)) @ np.arange(9) / 8, weights
+    logits = logits[rows]
+    table = evidence(scores, logits, truth)
+    b = np.exp(table - np.logaddexp.reduce(table)) @ np.arange(9) / 8
+    scores = (1 - b) * scores + b * logits * spread(scores) / spread(logits)
+    return prior, a, b, weights, skill(scores, truth, labels)
+
+
+def skill(scores, truth, labels):
+    """How much better than chance the held-out examples are named, with one more that is right."""
+    accuracy = (1 + sum(row.argmax() == k for row, k in zip(scores, truth, strict=True))) / (1 + len(truth))
+    chance = 1 / len(set(labels))
+    return max((accuracy - chance) / (1 - chance), 0.05)

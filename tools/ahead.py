@@ -52,6 +52,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "queries of no class count": {"background": 1e9},
     "25 directions": {"directions": 25.0},
     "60 directions": {"directions": 60.0},
+    "answers are worth as much as labels": {"skill": 1.0},
     "prior scatter 0.25 for all": {"prior_scatter": 0.25},
     "prior scatter 1 for all": {"prior_scatter": 1.0},
 }
@@ -68,7 +69,7 @@ class Pile(NamedTuple):
 
 
 PILES = (
-    *(Pile(20, shots, 400, "dirichlet") for shots in (1, 3, 5, 10)),
+    *(Pile(20, shots, 400, "dirichlet") for shots in (1, 2, 3, 5, 10)),
     Pile(20, 5, 400, "balanced"),
     *(Pile(20, 5, size, "dirichlet") for size in (60, 5000)),
     Pile(10, 5, 400, "dirichlet"),
@@ -158,7 +159,7 @@ def ablation(name: str, features: Features, base: Base | None, options: argparse
         )
         for cell in options.cells
     }
-    piles = [fitted(pile, features) for pile in PILES[2:4]]
+    piles = [fitted(Pile(20, shots, 400, "dirichlet"), features) for shots in (5, 10)]
     table: list[list[str]] = []
     ours: dict[object, np.ndarray] = {}
     for part, change in {OURS: {}, **ABLATION}.items():

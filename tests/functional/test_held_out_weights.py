@@ -24,11 +24,12 @@ def examples(seed, labels, ways, dim=20):
 
 @pytest.mark.parametrize("labels", [[0, 1, 2] * 3, [0, 0, 0, 1, 2, 2, 2, 2], [0, 0, 2, 2, 2], [0, 1, 2]])
 def test_choices_are_those_of_loops(labels):
-    labelled, gram, (prior, a, b, regression) = examples(0, labels, 3)
+    labelled, gram, (prior, a, b, regression, skill) = examples(0, labels, 3)
     weights = weigh(labelled, gram, None, None, None)
     assert float(weights.scatter) == pytest.approx(prior)
     assert float(weights.exponential) == pytest.approx(a)
     assert float(weights.regression) == pytest.approx(b)
+    assert float(weights.skill) == pytest.approx(skill)
     if b:
         assert not np.allclose(regression, 0)
         torch.testing.assert_close(weights.held_out.sum(-2), torch.zeros(len(labels), dtype=torch.float64))

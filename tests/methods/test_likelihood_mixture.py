@@ -57,11 +57,11 @@ def oracle(support, labels, query, ways, iterations, base_within=None):
     shots = s / len(present)
     trust, directions = (shots - 1) / (shots + 9), 40 * shots / (shots + 1)
     floor = np.sum(x) / len(x) / (np.max(x, 0) > 0).sum()
-    prior, weight, part, coefficients = choices(x[:s], y[:s], labels, ways, common, floor, directions)
+    prior, weight, part, coefficients, skill = choices(x[:s], y[:s], labels, ways, common, floor, directions)
     metric = np.linalg.inv(scatter / prior + np.eye(len(y[0])))
     one_shot = s == len(present)
     r = np.array([[float(i < s and labels[i] == k) for k in range(ways)] for i in range(n)])
-    counted = np.ones(n)
+    counted = np.ones(n)  # for the shares; in the sums of classes, queries count less
     for step in range(iterations + 1):
         e, d = np.zeros((n - s, ways)), np.zeros((n - s, ways))
         if one_shot and step == (iterations + 1) // 2:
@@ -74,10 +74,11 @@ def oracle(support, labels, query, ways, iterations, base_within=None):
             total = sum(counted[i] * r[i].sum() for i in range(n))
             metric = np.linalg.inv(40 * scatter / total + np.eye(len(y[0])))
         for k in range(ways):
-            total = sum(counted[i] * r[i, k] for i in range(n))
-            mean = sum(counted[i] * r[i, k] * x[i] for i in range(n))
+            counts = np.where(np.arange(n) < s, 1, counted * np.sqrt(skill))
+            total = sum(counts[i] * r[i, k] for i in range(n))
+            mean = sum(counts[i] * r[i, k] * x[i] for i in range(n))
             rate = 1 / np.maximum((mean + common) / (total + 1), floor)
-            centre = sum(counted[i] * r[i, k] * y[i] for i in range(n)) / (total + 1)
+            centre = sum(counts[i] * r[i, k] * y[i] for i in range(n)) / (total + 1)
             for q in range(n - s):
                 e[q, k] = np.log(rate).sum() - rate @ x[s + q]
                 d[q, k] = (y[s + q] - centre) @ metric @ (y[s + q] - centre)
@@ -95,7 +96,8 @@ def oracle(support, labels, query, ways, iterations, base_within=None):
             for q in range(n - s):
                 z[q] += 2 * near[s + q] @ r / near[s + q].sum()
             if step > 1 or not one_shot:
-                z = z + np.log(2 + weights.sum(0))
+                even = (1 - skill) ** 2
+                z = z + np.log(2 + (1 - even) * weights.sum(0) + even * weights.sum() / ways)
         r[s:] = softmax(z)
         counted[s:] = 1 / (1 + np.exp(-directions / 2 * (1 - d.min(1)) / w))
     return torch.tensor(z).log_softmax(-1)
@@ -164,6 +166,33 @@ def test_held_out_examples_let_the_regression_count_where_it_names_them():
         one_shot = fit_mixture(x[:5], labels[:5], x, n_ways=5)
         assert not one_shot.weights.regression.any()
     assert counts[0] > 0.6 > 0.3 > counts[1]
+
+
+@pytest.mark.parametrize(("shots", "least"), [(2, 0.25), (5, 0.8)])
+def test_held_out_examples_that_share_nothing_are_not_named(shots, least):
+    rng = np.random.default_rng(3)
+    x = torch.tensor((rng.random((20 * shots, 600)) < 0.02) * rng.exponential(1, (20 * shots, 600)) + 1e-9)
+    skill = fit_mixture(x, torch.arange(20).repeat(shots), x, n_ways=20).weights.skill
+    assert float(skill) < 0.15
+    told = torch.eye(20, dtype=torch.float64).repeat(shots, 1)
+    x = torch.cat([x, told], -1)
+    assert float(fit_mixture(x, torch.arange(20).repeat(shots), x, n_ways=20).weights.skill) > least
+
+
+def test_a_large_pile_of_weak_features_gathers_less_in_one_class():
+    rng = np.random.default_rng(3)
+    labels = np.concatenate([np.repeat(np.arange(10), 5), rng.integers(10, size=1200)])
+    nuisance = rng.random((len(labels), 8)) @ rng.random((8, 60))  # says more than the class does
+    signal = 0.1 * rng.random((10, 60))[labels]
+    x = torch.tensor(1 + signal + 0.6 * nuisance + 0.3 * rng.random((len(labels), 60)))
+    largest, right = [], []
+    for skill in (None, 1.0):
+        fit = fit_mixture(x[:50], torch.tensor(labels[:50]), x[50:], n_ways=10, constants=Constants(skill=skill))
+        answers = fit.scores(x[50:]).argmax(-1)
+        largest.append(int(answers.bincount().max()))
+        right.append(float((answers == torch.tensor(labels[50:])).double().mean()))
+    assert largest[0] < 0.7 * largest[1]
+    assert right[0] > right[1]
 
 
 def test_an_example_more_of_one_class_is_enough_to_hold_it_out():
@@ -298,6 +327,7 @@ def test_more_rounds_do_not_wear_the_labelled_examples_out():
         ({"regression": 0.0}, 2),
         ({"regression": 1.0}, 2),
         ({"query_directions": 1e-6}, 1),
+        ({"skill": 1.0}, 2),
     ],
 )
 def test_every_part_changes_the_scores(change, shots):

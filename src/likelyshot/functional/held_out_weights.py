@@ -20,8 +20,8 @@ WEIGHTS, SCATTERS, FACTORS = (
 PENALTY = 0.1
 #: Work of holding examples out of the regression, classes x samples^3, above which there is none: about ten seconds.
 LARGEST_REGRESSION = 1e11
-#: Guards, of unit vectors: the least mean feature, the least mean squared distance, the least spread.
-LEAST_MEAN, LEAST_DISTANCE, LEAST_SPREAD = 1e-6, 1e-3, 1e-30
+#: Guards, of unit vectors: the least mean feature, the least mean squared distance, the least spread; the least skill.
+LEAST_MEAN, LEAST_DISTANCE, LEAST_SPREAD, LEAST_SKILL = 1e-6, 1e-3, 1e-30, 0.05
 
 
 class Labelled(NamedTuple):
@@ -57,6 +57,7 @@ class Weights(NamedTuple):
         regression: How much the logistic regression counts beside both, b (..., 1, 1).
         coefficients: Of the labelled samples in the regression (..., k, s).
         held_out: Logits of the labelled samples, each by the regression without it (..., k, s).
+        skill: How much better than chance the others name an example, at most 1 (..., 1, 1).
     """
 
     scatter: Tensor
@@ -64,6 +65,7 @@ class Weights(NamedTuple):
     regression: Tensor
     coefficients: Tensor
     held_out: Tensor
+    skill: Tensor
 
 
 def weigh(
@@ -83,6 +85,8 @@ def weigh(
     of a logistic regression, whose logits come next to that l. All have closed forms: see `held_out_distances` and
     `held_out_logits`. The only example of a class cannot be held out: with one shot a is 1/2 and b is 0.
     Above `LARGEST_REGRESSION` b is 0 as well.
+    The skill is (A - 1/K) / (1 - 1/K), with A the share of examples that what was chosen names rightly, of K classes
+    that have examples. One more right example counts in A, so without any the skill is 1.
     Shapes: inner (..., s, s) or, with vectors, (..., s, d).
 
     Args:
@@ -110,29 +114,47 @@ def weigh(
     chosen = (posterior.sum(-1) * _like(e, scatters).log()).sum(-1).exp()[..., None, None]
     a = (posterior.sum(-2) * _like(e, WEIGHTS)).sum(-1)[..., None, None]
     a = a if exponential is None else torch.full_like(a, exponential)
-    ways, s = known.shape[-2:]
-    if regression == 0 or s <= ways or ways * s**3 > LARGEST_REGRESSION:
-        return Weights(chosen, a, torch.zeros_like(a), torch.zeros_like(known), torch.zeros_like(known))
     g = _gaussian(labelled, inner, vectors, counted, chosen)
     both = torch.lerp(g, e * ratio(spread(g), spread(e)), a)
+    ways, s = known.shape[-2:]
+    if regression == 0 or s <= ways or ways * s**3 > LARGEST_REGRESSION:
+        nothing = torch.zeros_like(known)
+        return Weights(chosen, a, torch.zeros_like(a), nothing, nothing, _skill(both, known, counted))
     counts = known.sum(-1, keepdim=True)
     present = (counts > 0).sum(-2, keepdim=True).clamp_min(1)
     balance = s / (present * (known.mT @ counts).mT)  # (..., 1, s): every class counts the same
     gram = inner @ inner.mT if vectors else inner
     coefficients = kernel_logistic(gram, known, balance, PENALTY)
     logits = centre(held_out_logits(gram, coefficients @ gram, known, balance, PENALTY))
-    posterior = _evidence(both, logits * counted, known, counted).softmax(-1)
+    other = logits * counted
+    posterior = _evidence(both, other, known, counted).softmax(-1)
     b = (posterior * _like(e, WEIGHTS)).sum(-1)[..., None, None]
-    b = b if regression is None else torch.full_like(b, regression)
-    return Weights(chosen, a, b * (counted.sum(-1, keepdim=True) > 0), coefficients, logits)
+    b = (b if regression is None else torch.full_like(b, regression)) * (counted.sum(-1, keepdim=True) > 0)
+    joint = torch.lerp(both, other * ratio(spread(both), spread(other)), b)
+    return Weights(chosen, a, b, coefficients, logits, _skill(joint, known, counted))
+
+
+def _skill(scores: Tensor, known: Tensor, counted: Tensor) -> Tensor:
+    """Compare how often the scores of examples (..., k, s) name their class with chance: (..., 1, 1)."""
+    best = (scores >= scores.amax(-2, keepdim=True)).to(scores.dtype)
+    right = (best * known).sum(-2, keepdim=True) / best.sum(-2, keepdim=True)  # a tie is right in part
+    accuracy = (1 + (right * counted).sum(-1, keepdim=True)) / (1 + counted.sum(-1, keepdim=True))
+    chance = 1 / (known.sum(-1, keepdim=True) > 0).sum(-2, keepdim=True).clamp_min(2)
+    return ((accuracy - chance) / (1 - chance)).clamp_min(LEAST_SKILL)
 
 
 def _exponential(labelled: Labelled) -> Tensor:
-    """Compute e of labelled examples, each left out of its own class: (..., k, s), centred."""
+    """Compute e of labelled examples, each left out of its own class: (..., k, s), centred.
+
+    The mean of the others takes its place, so that prior examples weigh the same in all classes. If they weighed more
+    in its own, that class would be the likeliest wherever features are sparse.
+    """
     x, known, sums, counts, floor, _ = labelled
     rates = torch.maximum(sums / counts, floor).reciprocal()
-    others = (known.mT @ sums - x) / (known.mT @ counts - 1).clamp_min(LEAST_MEAN)  # (..., s, d) the own mean
-    own_rates = torch.maximum(others, floor).reciprocal()
+    seen = known @ x
+    n = known.mT @ known.sum(-1, keepdim=True)  # (..., s, 1) of its class
+    others = (known.mT @ seen - x) * (n / (n - 1).clamp_min(1))
+    own_rates = torch.maximum((others + known.mT @ (sums - seen)) / (known.mT @ counts), floor).reciprocal()
     own_density = (own_rates.log() - own_rates * x).sum(-1).unsqueeze(-2)
     return centre(torch.where(known > 0, own_density, rates.log().sum(-1, keepdim=True) - rates @ x.mT))
 

@@ -49,11 +49,12 @@ class Constants(NamedTuple):
     directions: float = 40.0  # independent ones in which samples of a class differ
     power: float = 0.5  # of the features, for the Gaussian and the neighbours
     prior_examples: float = 1.0  # that every class has before any is seen: the average class, the centre
-    # None leaves these to held-out examples: weights of the exponential likelihood and of the logistic regression, and
-    # the squared length by which unit vectors vary in a direction before examples are seen.
+    # None leaves these to held-out examples: weights of the exponential likelihood and of the logistic regression, the
+    # squared length by which unit vectors vary in a direction before examples are seen, and what answers are worth.
     exponential: float | None = None
     regression: float | None = None
     prior_scatter: float | None = None
+    skill: float | None = None
     query_directions: float = 40.0  # in which unit vectors vary, at one shot, before queries show their scatter
     base_scatter: float = 100.0  # weight of the covariance of base classes, whose trace is scaled to 1
     prior_queries: float = 2.0  # that every class has before any is seen
@@ -90,9 +91,11 @@ def likelihood_mixture(
     l_0 = (1 - b) l + b h in round 0, h the logits of `kernel_logistic` on y, scaled to the spread of l.
     Held-out labelled examples choose a, b and the prior scatter of the metric, as `weigh` has it; with one shot a is
     1/2 and b is 0.
-    r = softmax_k(l + log share_k + 2 A), share_k proportional to 2 + the sum of the queries' r, A the mean r of the
-    4 nearest samples by sqrt(x). Share and A begin after round 0. In sums a query counts
-    sigmoid(D/2 (1 - min_k d_qk) / w): a query that is nearer to the mean of all samples than to any class moves none.
+    r = softmax_k(l + log share_k + 2 A), share_k proportional to 2 + (1 - u) n_k + u mean_k n_k, n_k the sum of the
+    queries' r, A the mean r of the 4 nearest samples by sqrt(x). Share and A begin after round 0. In sums a query
+    counts sigmoid(D/2 (1 - min_k d_qk) / w): one nearer to the mean of all samples than to any class moves none.
+    The skill s of held-out examples, 1 with one shot, says what the answers for queries are worth: u = (1 - s)^2, and
+    in the sums that classes are fitted to, a query counts sqrt(s) of that.
     With one example per class, shares begin after round 1, and from the middle round on the metric is
     (40 S / N + I)^-1, S = `scatter_within` of the r that count in sums then, N their sum.
     Shapes: support (..., s, d), labels (..., s), query (..., q, d), base_within (d, d), marginals (..., k),
@@ -372,8 +375,12 @@ def fit_mixture(
     weight = weights.exponential
     prior = shares.to(r).clamp_min(torch.finfo(r.dtype).tiny).log().unsqueeze(-1)
     potentials = torch.zeros_like(shares)
+    skill = weights.skill if constants.skill is None else torch.full_like(weights.skill, constants.skill)
+    worth, evenness = skill.sqrt(), (1 - skill).square()
     for step in range(iterations + 1):
-        taken = v.sum(-1, keepdim=True)  # (..., k, 1)
+        of_class = v.sum(-1, keepdim=True)  # (..., k, 1)
+        v = v * worth
+        taken = v.sum(-1, keepdim=True)
         counts = examples + taken
         means = (labelled if step == 0 else labelled + v @ queries) / counts
         rates, members = torch.maximum(means, floor).reciprocal(), torch.cat([known, v], -1) / counts
@@ -409,7 +416,8 @@ def fit_mixture(
                 voters, z = r, z + r @ graph
         if estimated:
             if step > 0:
-                prior = (constants.prior_queries + taken).log()
+                of_class = torch.lerp(of_class, of_class.mean(-2, keepdim=True), evenness)
+                prior = (constants.prior_queries + of_class).log()
                 if s <= n_ways and step == 1:
                     prior = torch.where(one_shot, 0, prior)
                 z = z + prior
