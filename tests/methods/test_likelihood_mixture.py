@@ -327,7 +327,7 @@ def test_more_rounds_do_not_wear_the_labelled_examples_out():
         ({"regression": 0.0}, 2),
         ({"regression": 1.0}, 2),
         ({"query_directions": 1e-6}, 1),
-        ({"skill": 1.0}, 2),
+        ({"skill": 0.3}, 2),
     ],
 )
 def test_every_part_changes_the_scores(change, shots):
