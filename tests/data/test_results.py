@@ -26,8 +26,8 @@ def test_interval_is_the_normal_one():
     assert (mean - half, mean + half) == pytest.approx((low, high), abs=1e-5)
 
 
-def test_one_task_has_no_interval():
-    assert mean_ci95(np.array([0.5])) == (0.5, 0.0)
+def test_one_task_says_nothing_of_how_tasks_vary():
+    assert mean_ci95(np.array([0.5])) == (0.5, 1.0)
 
 
 def test_differences_are_paired(pair):

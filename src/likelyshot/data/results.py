@@ -31,11 +31,16 @@ DRAWN_BY = ("ways", "shots", "query", "seed", "overlap", "labels_digest")
 def mean_ci95(values: NDArray[np.float64]) -> tuple[float, float]:
     """Compute the mean of per-task values and the half-width of its 95 % interval, 1.96 s / sqrt(n).
 
+    One value says nothing of how values vary: its interval is 1 wide on either side, all that shares can differ.
+
     >>> mean_ci95(np.array([0.5, 0.7]))
     (0.6, 0.19599999999999995)
+    >>> mean_ci95(np.array([0.5]))
+    (0.5, 1.0)
     """
-    spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-    return float(values.mean()), 1.96 * spread / float(np.sqrt(len(values)))
+    if len(values) == 1:
+        return float(values[0]), 1.0
+    return float(values.mean()), 1.96 * float(values.std(ddof=1)) / float(np.sqrt(len(values)))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def paired(one: Result, other: Result) -> Gap | None:
     if not n:
         return None
     mean, ci95 = mean_ci95(one.accuracy[:n] - other.accuracy[:n])
-    return {"mean": mean, "ci95": ci95, "tasks": n, "significant": n > 1 and abs(mean) > ci95}
+    return {"mean": mean, "ci95": ci95, "tasks": n, "significant": abs(mean) > ci95}
 
 
 def differences(named: Mapping[str, Result], reference: str) -> dict[str, Gap | None]:
