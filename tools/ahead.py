@@ -159,7 +159,8 @@ def ablation(name: str, features: Features, base: Base | None, options: argparse
         )
         for cell in options.cells
     }
-    piles = [fitted(Pile(20, shots, 400, "dirichlet"), features) for shots in (5, 10)]
+    wanted = (Pile(20, 5, 400, "dirichlet"), Pile(20, 10, 400, "dirichlet"), Pile(20, 5, 3000, "dirichlet"))
+    piles = list(dict.fromkeys(fitted(pile, features) for pile in wanted))
     table: list[list[str]] = []
     ours: dict[object, np.ndarray] = {}
     for part, change in {OURS: {}, **ABLATION}.items():
@@ -176,7 +177,7 @@ def ablation(name: str, features: Features, base: Base | None, options: argparse
         table.append(row)
     head = [
         *(f"{kind}, {shots}-shot" for kind, shots in tasks_of),
-        *(f"{p.ways}-way {p.shots}-shot pile" for p in piles),
+        *(f"{p.ways}-way {p.shots}-shot pile of {p.size:,}" for p in piles),
     ]
     print_table(f"{name}, {options.split} classes: accuracy in % (whole minus it)", ["", *head], table)
 

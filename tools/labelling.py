@@ -194,6 +194,7 @@ def compare(name: str, features: Features, options: argparse.Namespace) -> dict[
             runs.append(np.array(simulate(pile, way, options.method, options.rounds, seed), dtype=float))
             print(f"{name}: {way}, pile {seed + 1}, {len(pile.truth)} items", file=sys.stderr, flush=True)
             if file is not None:
+                file.parent.mkdir(parents=True, exist_ok=True)
                 np.save(file, runs[-1])
         curves[way] = np.array(runs)
     shown = [place for place in (0, 1, 2, 4, 6, 8, 12, 16, 20) if place <= options.rounds]
