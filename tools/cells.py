@@ -26,7 +26,7 @@ def scored(method: Method, features: Features, path: Path, tasks: Tasks) -> Resu
         known.config["features"][0]["digest"],
     ]:
         known = evaluate(method, features, tasks)
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         known.save(path)
     return known
 
