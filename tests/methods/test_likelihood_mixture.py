@@ -97,7 +97,8 @@ def oracle(support, labels, query, ways, iterations, base_within=None):
                 z[q] += 2 * near[s + q] @ r / near[s + q].sum()
             if step > 1 or not one_shot:
                 even = (1 - skill) ** 2
-                z = z + np.log(2 + (1 - even) * weights.sum(0) + even * weights.sum() / ways)
+                equal = np.array([weights.sum() / len(present) if own[k] else 0 for k in range(ways)])
+                z = z + np.log(2 + (1 - even) * weights.sum(0) + even * equal)
         r[s:] = softmax(z)
         counted[s:] = 1 / (1 + np.exp(-directions / 2 * (1 - d.min(1)) / w))
     return torch.tensor(z).log_softmax(-1)

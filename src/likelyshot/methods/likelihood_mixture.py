@@ -91,9 +91,10 @@ def likelihood_mixture(
     l_0 = (1 - b) l + b h in round 0, h the logits of `kernel_logistic` on y, scaled to the spread of l.
     Held-out labelled examples choose a, b and the prior scatter of the metric, as `weigh` has it; with one shot a is
     1/2 and b is 0.
-    r = softmax_k(l + log share_k + 2 A), share_k proportional to 2 + (1 - u) n_k + u mean_k n_k, n_k the sum of the
-    queries' r, A the mean r of the 4 nearest samples by sqrt(x). Share and A begin after round 0. In sums a query
-    counts sigmoid(D/2 (1 - min_k d_qk) / w): one nearer to the mean of all samples than to any class moves none.
+    r = softmax_k(l + log share_k + 2 A), A the mean r of the 4 nearest samples by sqrt(x), share_k proportional to
+    2 + (1 - u) c_k + u c, c_k the sum of the queries' r, c its share of each class if all that have examples have the
+    same. Share and A begin after round 0. In sums a query counts sigmoid(D/2 (1 - min_k d_qk) / w): one nearer to the
+    mean of all samples than to any class moves none.
     The skill s of held-out examples, 1 with one shot, says what the answers for queries are worth: u = (1 - s)^2, and
     in the sums that classes are fitted to, a query counts sqrt(s) of that.
     With one example per class, shares begin after round 1, and from the middle round on the metric is
@@ -359,6 +360,7 @@ def fit_mixture(
     known, v = r[..., :s], r[..., s:]  # v: what queries count in sums, (..., k, q)
     examples = known.sum(-1, keepdim=True)  # (..., k, 1)
     present = (examples > 0).sum(-2, keepdim=True).clamp_min(1).to(r)  # classes with support
+    even = (examples > 0) / present  # their shares, if these are equal
     shots = s / present
     one_shot, within = present == s, None  # never so where s > n_ways
     directions = constants.directions * shots / (shots + 1)  # D
@@ -416,7 +418,7 @@ def fit_mixture(
                 voters, z = r, z + r @ graph
         if estimated:
             if step > 0:
-                of_class = torch.lerp(of_class, of_class.mean(-2, keepdim=True), evenness)
+                of_class = torch.lerp(of_class, of_class.sum(-2, keepdim=True) * even, evenness)
                 prior = (constants.prior_queries + of_class).log()
                 if s <= n_ways and step == 1:
                     prior = torch.where(one_shot, 0, prior)
