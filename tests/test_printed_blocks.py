@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import save_file
+from tools import ahead
 
 from likelyshot import cli, label
 from likelyshot.data.packaged import CHECKPOINTS, NETWORKS
@@ -44,19 +45,18 @@ SMALLER = {
     r"likelyshot train cub_": "--set finetune.epochs=1 finetune.episodes=4 validate.tasks=2",
     r"python -m tools.labelling": "--items 60 --rounds 1 --seeds 2 --classes 4",
     r"python (-m tools.|tools/)(novelty|shrinkage|marginals|calibration)": "--tasks 1",
-    r"likelyshot reproduce": "--tasks 2",
+    r"python -m tools.ahead (cells|ablation)": "--tasks 2 --slow-tasks 0 --draws 2 --shots 5 --only balanced",
+    r"python -m tools.ahead (piles|trust)": "--draws 2",
+    r"python -m tools.ahead shapes": "--draws 5",
+    r"likelyshot reproduce": "--tasks 1",
     r"python tools/encoders.py": "--tasks 2 --mixture-tasks 2",
 }
 #: What is parsed only, and why.
 PARSED = {
     r"likelyshot .*--ray": "starts or joins a cluster; tests/test_ray.py does",
-    r"likelyshot (reproduce --full|report results/full)": "takes long; tests/evaluation/test_reproduce.py has it",
-    r"likelyshot explore --split val": "packaged features take half a minute; the same runs on small ones",
     r"likelyshot .*--encoder efficientnet_lite2": "its weights are an extra",
-    r"python -m tools.calibration --tasks": "packaged features take minutes; the same runs on small ones",
     r"python -m tools.documentation_texts": "needs a sentence model, an extra, and half a minute",
-    r"python -m tools.simple_features": "reads the texts of all packages, or an archive",
-    r"python -m tools.ahead ": "takes a minute, whatever its options; its methods are looked up",
+    r"python -m tools.simple_features words": "reads the texts of all packages",
     r"python (-m tools.|tools/)(tune_heads|heads|trained)": "trains heads for minutes, whatever its options",
     r"python -m benchmarks": "takes minutes; .ci/run has it",
 }
@@ -117,7 +117,8 @@ def world(tmp_path_factory):
     shutil.copy(CHECKPOINTS["conv4_cifar_fs"], folder)
     for path in (
         *("F", "features", "lite0", "lite2", "cub_efficientnet_lite0", "CUB", "CIFAR", "cifar_lite0_val"),
-        *("omniglot_lite0_val", "cifar_conv4_val", "src/likelyshot/data/packaged/cub_head_mll"),
+        *("omniglot_lite0_val", "cifar_conv4", "cifar_conv4_val", "omniglot_conv4", "omniglot_conv4_val"),
+        *("words", "digits", "edges", "edges_val", "documentation", "src/likelyshot/data/packaged/cub_head_mll"),
         *(
             "runs/resnet12_stage1/features",
             *(f"runs/cifar_fs_resnet12_{m}/features" for m in ("euclidean", "cosine", "mll")),
@@ -167,6 +168,9 @@ def place(world, tmp_path, monkeypatch):
     monkeypatch.setattr("likelyshot.labelling.session.time", SimpleNamespace(sleep=_interrupt))
     monkeypatch.setattr("likelyshot.evaluation.explore.MOST_ON_MAP", 60)  # the map takes longest
     monkeypatch.setattr("likelyshot.report.figures.FORMATS", ("svg",))  # others take longer: html/test_figures.py
+    for name in ("PILES", "SHAPES", "TRUST"):  # one kind of each instead of all
+        monkeypatch.setattr(ahead, name, getattr(ahead, name)[:1])
+    monkeypatch.setattr(ahead, "ABLATION", dict(list(ahead.ABLATION.items())[:2]))
     return folder
 
 
@@ -218,7 +222,8 @@ class Programs:
                 patch.setattr(argparse.ArgumentParser, "parse_args", _only_parse)
                 return self._call(tool.main, words, folder)
         call = tool.main if "argparse" in vars(tool) else lambda: tool.main(*words[1:])
-        return self._call(call, [*words, *_smaller(line)], folder)
+        with _kept(folder / words[2] if name == "tools.simple_features" else folder):
+            return self._call(call, [*words, *_smaller(line)], folder)
 
     def pip(self, words, folder, piped=""):
         assert words[0] == "install"

@@ -24,6 +24,7 @@ from likelyshot import Balanced, Dirichlet, Features, InputError, evaluate, samp
 from likelyshot.confidence.held_out import expectation_from
 from likelyshot.data.features import Base, splits
 from likelyshot.data.packaged import NETWORKS
+from likelyshot.data.results import mean_ci95
 from likelyshot.functional.scores import l2_normalise
 from likelyshot.methods import METHODS, Method
 from likelyshot.methods.binding import needs_of, takes_of
@@ -107,9 +108,8 @@ def statistics(name: str, base: Base | None) -> dict[str, Tensor] | None:
 
 def difference(ours: np.ndarray, other: np.ndarray) -> str:
     """Show accuracy in % and the paired difference to ours."""
-    gap = 100 * (ours - other)
-    half = 1.96 * gap.std(ddof=1) / len(gap) ** 0.5
-    return f"{100 * other.mean():.1f} ({gap.mean():+.2f} ± {half:.2f})"
+    mean, half = mean_ci95(ours - other)
+    return f"{100 * other.mean():.1f} ({100 * mean:+.2f} ± {100 * half:.2f})"
 
 
 def note(text: str) -> None:
@@ -333,14 +333,14 @@ def shapes(name: str, features: Features, base: Base | None, options: argparse.N
         note(f"{name}: {pile}")
         draws = [draw(features, pile, i) for i in range(options.draws)]
         results = {key: np.array([right(METHODS[key], *d, pile.ways) for d in draws]) for key in (OURS, *INDUCTIVE)}
-        few = draws[: options.draws // 5]
+        few = draws[: max(options.draws // 5, 1)]
         results["logistic"] = np.array([right(METHODS["logistic"], *d, pile.ways) for d in few])
         shown = {key: difference(results[OURS][: len(values)], values) for key, values in results.items()}
         best = max(INDUCTIVE, key=lambda key: results[key].mean())
         absent = ", one class absent" if pile.kind == "absent" else ""
         title = f"{pile.ways}-way {pile.shots}-shot, {pile.size} queries{absent}"
         table.append([title, f"{100 * results[OURS].mean():.1f}", f"{best} {shown[best]}", shown["logistic"]])
-    head = ["task", OURS, "best of five", f"logistic, {options.draws // 5} tasks"]
+    head = ["task", OURS, "best of five", f"logistic, {max(options.draws // 5, 1)} tasks"]
     title = f"{name}, {options.split} classes, {options.draws} tasks: accuracy in % (ours minus it)"
     print_table(title, head, table)
 
