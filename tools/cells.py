@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likelyshot import Features, Result, evaluate
-from likelyshot.data.results import mean_ci95
+from likelyshot.data.results import mean_ci95, with_interval
 from likelyshot.data.tasks import Tasks
 from likelyshot.evaluation.evaluate import describe
 from likelyshot.methods import Method
@@ -43,8 +43,7 @@ def shared_out(
 
 def percent(values: NDArray[np.float64], sign: str = "") -> str:
     """Write the mean and its 95 % interval, in %."""
-    mean, ci95 = mean_ci95(values)
-    return f"{100 * mean:{sign}.2f} ± {100 * ci95:.2f}"
+    return with_interval(*mean_ci95(values), sign)
 
 
 def each_seed(gains: NDArray[np.float64], seeds: int) -> str:

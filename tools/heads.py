@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 
 from likelyshot import Balanced, Dirichlet, Features, Result, calibrate, evaluate, sample_tasks
+from likelyshot.data.results import with_interval
 from likelyshot.methods import METHODS
 
 METRICS = ("euclidean", "cosine", "mll")
@@ -74,7 +75,7 @@ def main() -> None:
             print("| 5 ways, test classes | accuracy, % | minus MLL net, MLL |\n|---|---|---|")
             for name, result in rows.items():
                 gap = result.minus(rows["MLL net, MLL"])
-                print(f"| {name} | {100 * result.mean:.2f} ± {100 * result.ci95:.2f} | {gap} |", flush=True)
+                print(f"| {name} | {with_interval(result.mean, result.ci95)} | {gap} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from scipy import stats
 
 from hostile import variants
 from likelyshot import Balanced, Features, Result, evaluate, sample_tasks
-from likelyshot.data.results import environment, mean_ci95
+from likelyshot.data.results import UNKNOWN, Difference, environment, half_width, mean_ci95, with_interval
 from likelyshot.errors import InputError
 from likelyshot.methods import METHODS
 
@@ -27,7 +27,9 @@ def test_interval_is_the_normal_one():
 
 
 def test_one_task_says_nothing_of_how_tasks_vary():
-    assert mean_ci95(np.array([0.5])) == (0.5, 1.0)
+    assert mean_ci95(np.array([0.5])) == (0.5, UNKNOWN)
+    assert (with_interval(0.5, UNKNOWN), half_width(UNKNOWN)) == ("50.00", 0)
+    assert not Difference(0.1, UNKNOWN).significant
 
 
 def test_differences_are_paired(pair):

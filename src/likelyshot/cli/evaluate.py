@@ -43,7 +43,6 @@ from likelyshot.cli.shared import (
     difference,
     on_cluster,
     part_of,
-    percent,
     print_json,
     queries_of,
     running,
@@ -193,6 +192,7 @@ def write_report(folder: Path, results: list[Result]) -> None:
 
 def results_table(title: str, results: list[Result]) -> Table:
     """Lay out the methods of one number of shots."""
+    from likelyshot.data.results import with_interval
     from likelyshot.evaluation.run import references
 
     table = Table(title=Text(title), title_justify="left", caption_justify="left")
@@ -205,7 +205,7 @@ def results_table(title: str, results: list[Result]) -> Table:
     for result in results:
         table.add_row(
             result.method,
-            Text(percent(result.mean, result.ci95), style="bold" if result.mean == best else ""),
+            Text(with_interval(result.mean, result.ci95), style="bold" if result.mean == best else ""),
             *(difference(None if other is result else result.minus(other)) for other in others),
             f"{100 * result.balanced_accuracy.mean():.2f}",
             f"{100 * result.macro_f1.mean():.2f}",

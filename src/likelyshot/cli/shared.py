@@ -346,15 +346,6 @@ def _interruptible() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def percent(mean: float, ci95: float) -> str:
-    """Write a fraction with its interval in percent.
-
-    >>> percent(0.8412, 0.0021)
-    '84.12 ± 0.21'
-    """
-    return f"{100 * mean:.2f} ± {100 * ci95:.2f}"
-
-
 def difference(gap: Difference | None) -> Text:
     """Write a paired difference, coloured when its interval does not contain zero."""
     if gap is None:

@@ -9,7 +9,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from likelyshot.cli.shared import difference, percent
+from likelyshot.cli.shared import difference
+from likelyshot.data.results import with_interval
 from likelyshot.data.tasks import Dirichlet
 from likelyshot.evaluation import published
 from likelyshot.evaluation.reproduce import SHOTS, WAYS, Reproduction
@@ -66,7 +67,7 @@ def _our_table(run: Reproduction, protocol: str) -> Table:
         for shots in SHOTS:
             result = run.results[protocol, shots, row]
             style = "bold" if result.mean == best[shots] else ""
-            cells.append(Text(percent(result.mean, result.ci95), style=style))
+            cells.append(Text(with_interval(result.mean, result.ci95), style=style))
             cells += [difference(run.difference(protocol, shots, row, other)) for other in references]
         fewer = "" if len(result.accuracy) == n_tasks else f" ({len(result.accuracy):,} tasks)"
         took = [run.results[protocol, shots, row] for shots in SHOTS]
@@ -120,7 +121,7 @@ def sweep_table(title: str, sweep: Sweep) -> Table:
             *(f"{value:g}" if isinstance(value, float) else str(value) for value in values),
             *(
                 Text(
-                    percent(by_shots[n]["mean"], by_shots[n]["ci95"]),
+                    with_interval(by_shots[n]["mean"], by_shots[n]["ci95"]),
                     style="bold" if by_shots[n]["mean"] == best[n] else "",
                 )
                 for n in shots

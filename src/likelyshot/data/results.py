@@ -28,10 +28,14 @@ PER_TASK = ("accuracy", "balanced_accuracy", "macro_f1", "largest_share")
 DRAWN_BY = ("ways", "shots", "query", "seed", "overlap", "labels_digest")
 
 
+#: The half-width that one value has: shares cannot differ by more, and nothing is known of how they vary.
+UNKNOWN = 1.0
+
+
 def mean_ci95(values: NDArray[np.float64]) -> tuple[float, float]:
     """Compute the mean of per-task values and the half-width of its 95 % interval, 1.96 s / sqrt(n).
 
-    One value says nothing of how values vary: its interval is 1 wide on either side, all that shares can differ.
+    One value says nothing of how values vary: its half-width is `UNKNOWN`.
 
     >>> mean_ci95(np.array([0.5, 0.7]))
     (0.6, 0.19599999999999995)
@@ -39,8 +43,26 @@ def mean_ci95(values: NDArray[np.float64]) -> tuple[float, float]:
     (0.5, 1.0)
     """
     if len(values) == 1:
-        return float(values[0]), 1.0
+        return float(values[0]), UNKNOWN
     return float(values.mean()), 1.96 * float(values.std(ddof=1)) / float(np.sqrt(len(values)))
+
+
+def with_interval(mean: float, ci95: float, sign: str = "") -> str:
+    """Write a fraction with its interval in percent; one value has none.
+
+    >>> with_interval(0.8412, 0.0021), with_interval(0.05, UNKNOWN, "+")
+    ('84.12 ± 0.21', '+5.00')
+    """
+    return f"{100 * mean:{sign}.2f}" + (f" ± {100 * ci95:.2f}" if ci95 < UNKNOWN else "")
+
+
+def half_width(ci95: float) -> float:
+    """Give the half of an error bar in percent; one value has none.
+
+    >>> half_width(0.5), half_width(UNKNOWN)
+    (50.0, 0.0)
+    """
+    return 100 * ci95 if ci95 < UNKNOWN else 0.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +83,7 @@ class Difference:
         return abs(self.mean) > self.ci95
 
     def __str__(self) -> str:
-        return f"{100 * self.mean:+.2f} ± {100 * self.ci95:.2f}"
+        return with_interval(self.mean, self.ci95, "+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +182,7 @@ class Result:
         }
 
     def __str__(self) -> str:
-        return f"{self.method}: {100 * self.mean:.2f} ± {100 * self.ci95:.2f} % over {len(self.accuracy)} tasks"
+        return f"{self.method}: {with_interval(self.mean, self.ci95)} % over {len(self.accuracy)} tasks"
 
     def save(self, path: str | Path) -> Path:
         """Write as JSON: summary, configuration, environment and the figures of every task.

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from likelyshot.data.results import half_width
 from likelyshot.report.charts import COLOURS, Bars, Chart, Heat, Intervals, Line, Panel, Points
 
 MOST_PAIRS = 12  # of confused classes
@@ -73,7 +74,7 @@ def _intervals(
     for place, (name, value) in enumerate(values.items()):
         means: list[float | None] = [None] * len(names)
         means[place] = 100 * value["mean"]
-        half = [100 * value["ci95"] if other == name else 0.0 for other in names]
+        half = [half_width(value["ci95"]) if other == name else 0.0 for other in names]
         marks.append(Intervals("", names, means, half, colours[name], filled is not None and name not in filled))
     return marks
 
@@ -111,7 +112,7 @@ def _time(setting: Setting, colours: Mapping[str, int]) -> Chart:
     marks: list[Line | Points] = [Line("", [row["ms"] for row in front for _ in range(2)][1:], steps, None)]
     for row in rows:
         name, behind = row["name"], not row["front"]
-        half = [100 * row["ci95"]]
+        half = [half_width(row["ci95"])]
         marks.append(
             Points(
                 "",
@@ -183,7 +184,8 @@ def _imbalance(setting: Setting, colours: Mapping[str, int]) -> Chart:
     lines = []
     for row in line_rows:
         bins = [one for one in row["by_share"] if one is not None]
-        x, y, half = ([100 * one[key] for one in bins] for key in ("share", "mean", "ci95"))
+        x, y = ([100 * one[key] for one in bins] for key in ("share", "mean"))
+        half = [half_width(one["ci95"]) for one in bins]
         lines.append(Line(row["name"], x, y, colours[row["name"]], half))
     panels = [Panel("share of the largest class, %", "accuracy, %", lines)]
     if len(rows) > len(line_rows):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from likelyshot.data.results import with_interval
 from likelyshot.evaluation.sweep import Sweep
 from likelyshot.methods.binding import titles
 from likelyshot.report.charts import Chart
@@ -117,7 +118,7 @@ def _verdict(setting: Setting) -> str:
     gap, second = winner["difference"], winner["runner_up"]
     if gap is None:
         return f"{reached} has the best mean, but {second} was evaluated on other tasks: no paired difference exists."
-    lead = f"{100 * abs(gap['mean']):.2f} ± {100 * gap['ci95']:.2f} points"
+    lead = f"{with_interval(abs(gap['mean']), gap['ci95'])} points"
     over = f"over {gap['tasks']:,} tasks"
     if gap["tasks"] < 2:
         return f"{reached} has the best mean, {second} the next; one task says nothing about significance."

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from likelyshot.data.results import with_interval
 from likelyshot.methods import METHODS
 from likelyshot.methods.binding import facts_of
 from likelyshot.report.html import TextTable
@@ -34,13 +35,13 @@ def methods_table(setting: Setting) -> TextTable:
 def _gap(gap: Mapping[str, Any] | None, is_reference: bool) -> str:
     if gap is None:
         return "reference" if is_reference else "other tasks"
-    text = f"{100 * gap['mean']:+.2f} ± {100 * gap['ci95']:.2f}".replace("-", "−")
+    text = with_interval(gap["mean"], gap["ci95"], "+").replace("-", "−")
     return f"* {text}" if gap["holm"] < 0.05 else text  # before it, so that the digits stay below each other
 
 
 def percent(row: Mapping[str, Any]) -> str:
     """Write a mean with its interval, in percent."""
-    return f"{100 * row['mean']:.2f} ± {100 * row['ci95']:.2f}"
+    return with_interval(row["mean"], row["ci95"])
 
 
 def confused_table(setting: Setting) -> TextTable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from likelyshot.data.results import half_width
 from likelyshot.errors import InputError
 from likelyshot.evaluation.sweep import Sweep
 from likelyshot.methods.binding import titles
@@ -58,7 +59,7 @@ def _curves(sweep: Sweep, shots: list[int], title: str) -> Panel:
     marks: list[Line | Intervals] = []
     for colour, count in enumerate(shots):
         rows = [row for row in sweep.rows if row["shots"] == count]
-        mean, half = ([100 * row[figure] for row in rows] for figure in ("mean", "ci95"))
+        mean, half = [100 * row["mean"] for row in rows], [half_width(row["ci95"]) for row in rows]
         if words:
             marks.append(Intervals(f"{count}-shot", [_tick(value) for value in values], mean, half, colour))
         else:
